@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # One thread for each process of tests: those of several processes would wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo test test-all test-processors test-haswell test-nehalem coverage test-torch test-federation test-browser test-long lint docs bench nightly clean
+.PHONY: help demo test test-bench test-all test-processors test-haswell test-nehalem coverage test-torch test-federation test-browser test-long lint docs bench nightly clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -20,9 +20,9 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt
 # What hardly anybody imports is compiled when somebody does.
 UNUSED = '/(tests|pip|setuptools|pkg_resources|mypyc?|lexers|devtools|sqlalchemy|trio|onnx/backend)/'
 
-$(VENV)/dev.stamp: pyproject.toml constraints.txt
+$(VENV)/dev.stamp: pyproject.toml bench/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --no-compile --editable '.[dev]'
+	$(PIP) --no-compile --editable '.[dev]' --editable './bench[data]'
 	@$(BIN)/python -m compileall -qq -j 0 -x $(UNUSED) $(VENV)/lib || true  # as pip would, and on all cores
 	@touch $@ $(VENV)/demo.stamp
 
@@ -55,6 +55,9 @@ FITS = $(addprefix tests/test_estimator.py::test_, shapes_of_the_textbooks a_lar
 	one_client_numbers_its_clusters_by_size same_seed_same_bytes_whatever_n_jobs rounded_messages_change_next_to_nothing \
 	one_silo_is_spectral_clustering_with_predict missing_cells_are_no_shapes the_graph_view_is_the_same_whoever_chose_it)
 
+test-bench: $(VENV)/dev.stamp ## the laboratory: baselines, data sets, comparisons, audits
+	$(PYTEST) bench/tests bench/src --numprocesses=auto --dist=worksteal $(ARGS)
+
 test-processors: $(VENV)/dev.stamp ## tests of numbers again, as two older processors would compute
 	$(MAKE) --jobs=2 --output-sync test-haswell test-nehalem
 
@@ -65,25 +68,25 @@ test-haswell:
 
 test-nehalem:
 	OPENBLAS_CORETYPE=Nehalem NPY_DISABLE_CPU_FEATURES='$(DISPATCHED)' \
-		$(PYTEST) -q -k 'not import' $(ARGS) $(KERNELS) tests/baselines $(FITS)
+		$(PYTEST) -q -k 'not import' $(ARGS) $(KERNELS) bench/tests/baselines $(FITS)
 
 coverage: ARGS += --cov --cov-report=term --cov-fail-under=95
 coverage: test ## the same tests, and how much of the code they run: 95 % at least
 
 test-torch: $(VENV)/torch/stamp ## the same kernels on PyTorch's tensors, which it installs
-	$(subst $(BIN),$(VENV)/torch/bin,$(PYTEST)) $$(grep -rl mark.torch --include='*.py' tests) -m torch --numprocesses=auto -q $(ARGS)
+	$(subst $(BIN),$(VENV)/torch/bin,$(PYTEST)) $$(grep -rl mark.torch --include='*.py' tests bench/tests) -m torch --numprocesses=auto -q $(ARGS)
 
 test-federation: $(VENV)/dev.stamp ## federations of real processes
-	$(PYTEST) tests/federation -m 'federation and not long' --numprocesses=4 --dist=loadfile $(ARGS)
+	$(PYTEST) tests/federation bench/tests/federation -m 'federation and not long' --numprocesses=4 --dist=loadfile $(ARGS)
 
 test-browser: $(VENV)/dev.stamp ## the report page in Chromium, which it installs where it can
 	scripts/install-browser
-	$(PYTEST) tests/browser -m browser $(ARGS)
+	$(PYTEST) tests/browser bench/tests/browser -m browser $(ARGS)
 
 test-long: $(VENV)/dev.stamp ## what other tests cover, too, on real data or by real processes; not in CI
-	$(PYTEST) -m long --numprocesses=2 $(ARGS)
+	$(PYTEST) tests src bench/tests -m long --numprocesses=2 $(ARGS)
 
-test-all: lint coverage test-processors test-federation test-browser test-long docs test-torch demo ## everything, one after the other
+test-all: lint coverage test-bench test-processors test-federation test-browser test-long docs test-torch demo ## everything, one after the other
 
 lint: $(VENV)/dev.stamp ## style and types
 	$(BIN)/ruff check .
@@ -94,28 +97,28 @@ docs: $(VENV)/dev.stamp ## the documentation, warnings are errors; docs/_build/h
 	$(BIN)/python -m sphinx -W --keep-going -q -b html $(SPHINXOPTS) docs docs/_build/html
 
 bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; many hours)
-	@test -f results/protocol.md || $(BIN)/fmtc bench freeze --out results  # commit it before the run
-	$(BIN)/fmtc bench paper --out results
-	$(BIN)/python benchmarks/views.py
-	$(BIN)/python benchmarks/signals.py
-	$(BIN)/python benchmarks/mixture.py
-	$(BIN)/python benchmarks/choices.py
-	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/speed.py
-	$(BIN)/python benchmarks/growth.py
-	$(BIN)/python benchmarks/rounds.py
-	$(BIN)/python benchmarks/server.py
-	$(BIN)/python benchmarks/text.py
-	$(BIN)/python benchmarks/scale.py --clients 10 --rows 100000
-	$(BIN)/python benchmarks/flame.py after
-	$(BIN)/python benchmarks/performance.py
-	$(BIN)/python benchmarks/baselines.py
-	$(BIN)/python benchmarks/federation.py
-	$(BIN)/python benchmarks/readme.py
+	@test -f bench/results/protocol.md || $(BIN)/fmtc-bench freeze --out bench/results  # commit it before the run
+	$(BIN)/fmtc-bench paper --out bench/results
+	$(BIN)/python bench/benchmarks/views.py
+	$(BIN)/python bench/benchmarks/signals.py
+	$(BIN)/python bench/benchmarks/mixture.py
+	$(BIN)/python bench/benchmarks/choices.py
+	$(BIN)/python bench/benchmarks/startup.py
+	$(BIN)/python bench/benchmarks/speed.py
+	$(BIN)/python bench/benchmarks/growth.py
+	$(BIN)/python bench/benchmarks/rounds.py
+	$(BIN)/python bench/benchmarks/server.py
+	$(BIN)/python bench/benchmarks/text.py
+	$(BIN)/python bench/benchmarks/scale.py --clients 10 --rows 100000
+	$(BIN)/python bench/benchmarks/flame.py after
+	$(BIN)/python bench/benchmarks/performance.py
+	$(BIN)/python bench/benchmarks/baselines.py
+	$(BIN)/python bench/benchmarks/federation.py
+	$(BIN)/python bench/benchmarks/readme.py
 
 nightly: $(VENV)/dev.stamp ## stored fits of the comparison again: a fixed few, then 200 drawn ones (needs FMTC_DATA)
-	$(BIN)/fmtc bench reproduce results
-	$(BIN)/fmtc bench reproduce results --cells 200
+	$(BIN)/fmtc-bench reproduce bench/results
+	$(BIN)/fmtc-bench reproduce bench/results --cells 200
 
 clean: ## everything these commands made
 	rm -rf $(VENV) build dist demo docs/_build docs/tutorials/gallery docs/api/generated .pytest_cache .mypy_cache .ruff_cache .coverage*

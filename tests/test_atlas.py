@@ -10,10 +10,11 @@ from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC, Privacy
-from fmtc.atlas import ALL_ALONE, Atlas, Concept, Feature, Features, Member, compare, draw, presence_of
-from fmtc.concepts import held_words
+from fmtc.describe import Atlas, Concept, Feature, Features, draw, held_words, presence_of
+from fmtc.describe.atlas import compare
+from fmtc.describe.words import ALL_ALONE
 from fmtc.errors import RowsWarning
-from fmtc.inference import assign
+from fmtc.models import Member
 from fmtc.schema import Column, Schema
 
 CENTERS = np.array([[0.0, 0, 0, 0], [6, 0, 0, 0], [0, 6, 0, 0]])
@@ -50,7 +51,7 @@ def test_a_loaded_model_has_the_same_atlas(model, tmp_path):
 
 def test_presence_is_the_share_of_the_labels(model, silos):
     for cid, X in silos.items():
-        labels = assign(X, model._models[cid])
+        labels = model._models[cid].assign(X)
         shares = tuple(one.presence[cid] for one in model.atlas_.concepts)
         assert shares == presence_of(labels, 3)
 

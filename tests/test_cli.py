@@ -29,15 +29,14 @@ import fmtc
 from fmtc import FMTC, Solver, errors
 from fmtc.artifacts.runs import EXTRAS, REPORT_FORMAT
 from fmtc.artifacts.states import flatten
-from fmtc.atlas import Atlas, Concept
 from fmtc.cli import main_group
 from fmtc.cli.explain import show_atlas
 from fmtc.cli.options import n_clusters_option, quiet_option
 from fmtc.cli.program import COMMANDS, EXIT_CODES, Command, Group, Program, commands_of, config_keys, judge, leaves
 from fmtc.cli.settings import MODEL_OPTIONS, solver_settings, solver_table
 from fmtc.cli.words import Rounds, Words
+from fmtc.describe import Atlas, Concept
 from fmtc.errors import DataError
-from fmtc.inference import plotted
 from fmtc.metrics import score_clients
 from fmtc.protocol import prepare, seed
 from fmtc.protocol.auto import METHOD
@@ -187,7 +186,7 @@ def test_projection_is_the_principal_plane_of_the_rows(home, silos, run):
     report = json.loads((home / run / "report.json").read_text())
     model = fmtc.load(home / run / "model")
     del model.feature_names_in_
-    E = np.vstack([plotted(X, model._models[name]) for name, (X, _) in silos.items()])
+    E = np.vstack([model._models[name].plotted(X) for name, (X, _) in silos.items()])
     assert list(report["projection"]) == list(silos)
     plane = np.vstack([np.c_[p["x"], p["y"]] for p in report["projection"].values()])
     assert [p["row"] for p in report["projection"].values()] == [list(range(len(y))) for _, y in silos.values()]
@@ -1018,7 +1017,7 @@ def test_version(monkeypatch):
     text = fmtc_ok("--version", "-v").stdout
     assert fmtc_ok("-v", "--version").stdout == text
     names = [line.split()[0] for line in text.splitlines()]
-    extras = {"plot", "report", "onnx", "federation", "data", "knn", "gpu", "excel", "anndata"}
+    extras = {"plot", "report", "onnx", "federation", "knn", "gpu", "excel", "anndata"}
     assert names[:5] == ["fmtc", "python", "numpy", "scipy", "scikit-learn"]
     assert set(names[5:]) == {f"[{extra}]" for extra in extras}
     assert f"numpy         {np.__version__}\n" in text

@@ -15,7 +15,6 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
 from fmtc import FMTC
-from fmtc.baselines import FedKMeans
 from fmtc.clients import refuse_names
 from fmtc.errors import DataError, InputError, RowsWarning
 from fmtc.schema import Column, Encoded, Schema
@@ -137,13 +136,6 @@ def test_a_column_of_identifiers_is_warned_about():
 def test_words_in_an_array():
     with pytest.raises(DataError, match=r"column 1 holds 'F' in row 0, which is no number: give a data frame"):
         Tabular().fit(np.array([[1.0, "F"], [2.0, "M"]], dtype=object))
-
-
-def test_baselines_say_what_would_work():
-    X = np.ones((12, 2))
-    X[3, 1] = NAN
-    with pytest.raises(DataError, match=r"NaN in column 1 \(first in row 3\), and FedKMeans .* use FMTC"):
-        FedKMeans(2).fit(X)
 
 
 def test_masks_lazy_frames_and_anndata():

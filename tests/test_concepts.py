@@ -14,8 +14,9 @@ from numpy.testing import assert_allclose
 from fmtc import FMTC, Solver
 from fmtc.artifacts import runs
 from fmtc.cli import main_group
-from fmtc.concepts import HASHED, UNMATCHED, Cluster, Difference, Explanation, explain, explain_silos, percents
 from fmtc.demo import Gain
+from fmtc.describe import Cluster, Difference, Explanation, Features, explain, explain_silos, percents
+from fmtc.describe.words import HASHED, UNMATCHED
 from fmtc.errors import DataError, FileError
 from fmtc.schema import Column, Schema
 from fmtc.tables import Reading, column_words, hashed_counts, read_texts
@@ -104,7 +105,7 @@ def test_a_cluster_of_four_rows_is_neither_counted_nor_described(rng):
     small = found.clusters[2]
     assert (small.size, small.differences, small.name) == ("< 5", (), "")
     assert "cluster 2, < 5 rows (7 %)" in str(found)
-    assert "< 5" in found._repr_html_()
+    assert "&lt; 5" in found._repr_html_()
     assert explain(X, np.repeat([0, 1, 2], [30, 25, 5])).clusters[2].differences
 
 
@@ -115,7 +116,7 @@ def test_a_shift_between_silos_is_not_one_between_clusters(rng):
         name: np.column_stack([level - 2.0 * y[name] + rng.normal(size=100), rng.normal(size=100)])
         for name, level in (("north", 0.0), ("south", 20.0))
     }
-    found = explain_silos(rows, y, feature_names=["value", "noise"])
+    found = explain_silos(rows, y, Features(["value", "noise"]))
     pooled = explain(np.vstack(list(rows.values())), np.concatenate(list(y.values())), feature_names=["value", "noise"])
     assert pooled.names[1] == "high value"
     assert found.names[1] == "low value"
@@ -192,7 +193,7 @@ def test_names_agree_with_the_numbers_beside_them():
     opposed = 0
     for seed in range(300):
         rows, labels = federation(seed)
-        found = explain_silos(rows, labels, schema=KINDS)
+        found = explain_silos(rows, labels, Features.of(KINDS, None))
         assert_names_agree(found)
         assert_names_agree(found.renamed({0: "low a"}).renamed({0: ""}))
         assert_names_agree(Explanation.from_dict(json.loads(json.dumps(found.to_dict()))))
@@ -207,7 +208,7 @@ def test_a_code_left_in_one_silo_does_not_turn_a_name(lower):
     y = np.repeat([0, 1], 100)
     rows = {name: np.column_stack([3.0 * y + rng.normal(size=200), rng.normal(size=200)]) for name in ("n", "s", "w")}
     rows["w"][:lower, 0] = rows["w"][100 : 120 - lower, 0] = -999
-    found = explain_silos(rows, dict.fromkeys(rows, y), feature_names=["a", "b"])
+    found = explain_silos(rows, dict.fromkeys(rows, y), Features(["a", "b"]))
     assert [str(one.differences[0]) for one in found.clusters] == ["a differs by silo"] * 2
     assert [one.name for one in found.clusters] == ["a differs by silo"] * 2
     assert "high a" not in str(found) + found._repr_html_() and "A differs" not in found.clusters[0].sentence
@@ -222,12 +223,12 @@ def test_a_direction_needs_silos_that_agree():
         name: np.column_stack([sign * 4.0 * y + rng.normal(size=120), 2.0 * y + rng.normal(size=120)])
         for name, sign in (("north", 1.0), ("south", -0.3))
     }
-    found = explain_silos(rows, dict.fromkeys(rows, y), feature_names=["b", "c"])
+    found = explain_silos(rows, dict.fromkeys(rows, y), Features(["b", "c"]))
     assert found.names == {0: "low c", 1: "high c"}
     assert {str(one.differences[-1]) for one in found.clusters} == {"b differs by silo"}
     assert {cluster.name for cluster in found.of("south")} == {"low c", "high c"}
     few = {"north": y, "south": np.where(np.arange(120) < 117, 0, 1)}  # south has three rows of cluster 1
-    assert explain_silos(rows, few, feature_names=["b", "c"]).names[1].startswith("high b")
+    assert explain_silos(rows, few, Features(["b", "c"])).names[1].startswith("high b")
 
 
 def test_a_number_that_means_something_else_is_found(rng):
@@ -235,11 +236,11 @@ def test_a_number_that_means_something_else_is_found(rng):
     centers = 4 * np.eye(3)
     rows = {name: centers[y] + rng.normal(size=(120, 3)) for name in "abc"}
     rows["d"] = centers[[1, 0, 2]][y] + rng.normal(size=(120, 3))
-    likeness = explain_silos(rows, dict.fromkeys("abcd", y)).likeness
+    likeness = explain_silos(rows, dict.fromkeys("abcd", y), Features()).likeness
     assert min(likeness["a"]) > 0.5 < likeness["d"][2]
     assert max(likeness["d"][:2]) < 0.3
     assert explain(rows["a"], y).likeness == {"all": (None, None, None)}
-    two = explain_silos({name: rows[name] for name in "ad"}, dict.fromkeys("ad", y)).likeness
+    two = explain_silos({name: rows[name] for name in "ad"}, dict.fromkeys("ad", y), Features()).likeness
     assert two["a"] == pytest.approx(two["d"])  # each with the other, and not with itself
     assert max(two["d"][:2]) < -0.2
 

@@ -35,7 +35,6 @@ from tests.views import graph_view
 
 from fmtc import FMTC, Solver, clustering_accuracy, load
 from fmtc.artifacts.files import jsonable
-from fmtc.demo import digits_silos
 from fmtc.errors import DataError, InputError, RowsWarning
 from fmtc.kernels.graph import knn_affinity
 from fmtc.protocol.method import view_method
@@ -1073,8 +1072,8 @@ def test_more_parts_than_clusters_are_nothing_to_warn_of(k):
 
 
 def test_the_graph_view_is_the_same_whoever_chose_it():
-    digits = digits_silos()
-    rows, clients = digits.X[digits.train][::3], digits.clients[digits.train][::3]
+    rows = load_digits().data[::4] / 16
+    clients = np.random.default_rng(0).choice(list("abcdefgh"), size=len(rows))
     chosen = FMTC(10, random_state=0, max_iter=5).fit(rows, clients=clients)
     given = FMTC(10, view="graph", random_state=0, max_iter=5).fit(rows, clients=clients)
     assert chosen.view_ == "graph"

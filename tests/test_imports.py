@@ -10,28 +10,26 @@ import fmtc
 # From top to bottom. A room may import the rooms below it; those beside it only where BESIDE says so.
 LAYERS = (
     ("cli",),
-    ("bench", "demo", "plot", "report"),
-    ("advice", "baselines", "estimator", "later"),
+    ("demo", "plot", "report"),
+    ("advice", "estimator", "later"),
     ("runtime",),
     ("privacy",),
-    ("protocol",),
-    ("atlas", "reasons"),
-    ("client", "confidence", "inference", "server", "shared"),
+    ("protocol", "refit"),
+    ("describe",),
+    ("client", "confidence", "server"),
+    ("models",),
     ("anchors", "kernels", "mixture"),
     ("linalg",),
 )
 BESIDE = {
-    ("report", "bench"),  # the page of a comparison
     ("demo", "plot"),
     ("estimator", "advice"),
     ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
-    ("reasons", "atlas"),
     ("estimator", "later"),  # what a model does after its run: imported when it is called
     ("later", "estimator"),
-    ("client", "inference"),
-    ("confidence", "inference"),
     ("server", "client"),
-    ("shared", "server"),
+    ("protocol", "refit"),  # what a silo does at home at the end of a run
+    ("refit", "protocol"),  # by the steps of a round
     ("protocol", "privacy"),  # accounting: how much noise a sum needs, and what it costs
 }
 # Side rooms know nothing of runtime: each with all that it may import.
@@ -41,22 +39,19 @@ SIDE_ROOMS = {
     "schema": {"errors", "wording"},
     "settings": {"errors", "kernels"},
     "metrics": {"errors"},
-    "concepts": {"errors", "schema"},
     "clients": {"errors", "kernels", "schema", "tables", "wording"},
     "tables": {"errors", "kernels", "schema", "wording"},
     "artifacts": {
-        "atlas",
+        "describe",
         "errors",
-        "inference",
         "kernels",
         "linalg",
         "metrics",
+        "models",
         "schema",
         "settings",
-        "shared",
         "tables",
     },
-    "datasets": {"artifacts", "errors", "kernels", "schema", "tables"},
 }
 # Rooms of formulas and plumbing get arrays and give arrays: of the side rooms they may import these only.
 PURE = {"anchors": {"errors"}, "kernels": {"errors"}, "mixture": {"errors"}, "linalg": {"errors"}}
@@ -132,6 +127,10 @@ def test_imports_point_downwards():
     assert violations() == set()
 
 
+def test_the_laboratory_is_never_imported():
+    assert [module for module, path in MODULES.items() if "fmtc_bench" in path.read_text()] == []
+
+
 def test_no_module_imports_itself_through_others():
     """Not while modules are loaded; an import inside a function may close a circle inside one room."""
     graph = {module: imports_of(module, anywhere=False) & set(MODULES) for module in MODULES}
@@ -163,15 +162,14 @@ def test_no_module_imports_itself_through_others():
             True,
         ),
         ("fmtc.kernels.graph", "try:\n    pass\nexcept ValueError:\n    from ..tables import silos", True),
-        ("fmtc.datasets", "from ..runtime.local import LocalTransport", True),
+        ("fmtc.tables", "from ..runtime.local import LocalTransport", True),
         ("fmtc.report.page", "from ..cli.words import Words", True),
-        ("fmtc.bench.grid", "from ..report.page import PAGE", True),
+        ("fmtc.artifacts.runs", "from ..report.page import PAGE", True),
         ("fmtc.runtime.driver", "from ..estimator import FMTC", True),
         ("fmtc.kernels.graph", "from ..linalg.neighbors import nearest\nfrom .scaling import Scaling", False),
         ("fmtc.kernels.graph", "if TYPE_CHECKING:\n    from ..estimator import FMTC", False),
         ("fmtc.artifacts.runs", "from .. import __version__\nfrom ..errors import FileError", False),
-        ("fmtc.datasets", "from . import images\nimport numpy", False),
-        ("fmtc.report.bench", "from ..bench import paper", False),
+        ("fmtc.tables", "from . import formats\nimport numpy", False),
     ],
 )
 def test_the_check_finds_what_it_should(module, text, wrong):

@@ -20,7 +20,7 @@ LIGHT = {
     "import fmtc": "import fmtc",
     "fmtc --version": "import sys; sys.argv = ['fmtc', '--version']; from fmtc.cli import main; main()",
 }
-SIDE_ROOMS = ("artifacts.files", "artifacts.models", "artifacts.runs", "datasets", "errors", "tables", "tables.text")
+SIDE_ROOMS = ("artifacts.files", "artifacts.models", "artifacts.runs", "errors", "tables", "tables.text")
 
 PUBLIC = {name: getattr(fmtc, name, None) for name in fmtc.__all__}
 DOCUMENTED = PUBLIC | {
@@ -44,7 +44,7 @@ def test_starting_loads_nothing_heavy(name):
     assert "numpy" not in loaded
 
 
-@pytest.mark.parametrize("words", [[], ["fit"], ["join"], ["data"], ["outbox", "show"]], ids=" ".join)
+@pytest.mark.parametrize("words", [[], ["fit"], ["join"], ["outbox", "show"]], ids=" ".join)
 def test_help_pages_load_nothing_heavy(words):
     """Flags and their defaults come from the settings, which need no estimator."""
     loaded = modules_of(f"import sys; sys.argv = ['fmtc', *{words}, '--help']; from fmtc.cli import main; main()")
@@ -72,7 +72,7 @@ def test_public_names_are_imported_when_they_are_used():
     assert set(fmtc.__all__) <= namespace.keys()
     with pytest.raises(AttributeError, match=r"'fmtc' .*'fmtcc'"):
         fmtc.fmtcc  # noqa: B018
-    assert fmtc.datasets.load is importlib.import_module("fmtc.datasets").load  # a module is found as well
+    assert fmtc.tables.read_silos is importlib.import_module("fmtc.tables").read_silos  # a module is found as well
     code = "import fmtc; print(fmtc.tsvt.__module__, fmtc.tables.TextRecipe.__module__)"
     assert {"fmtc.kernels.couplings", "fmtc.tables.text"} <= set(modules_of(code))
 

@@ -9,10 +9,8 @@ import scipy.sparse as sp
 from tests.views import graph_view
 
 from fmtc import FMTC, Privacy
-from fmtc.atlas import Features
+from fmtc.describe import Features, explain_row
 from fmtc.errors import DataError
-from fmtc.inference import assign
-from fmtc.reasons import explain_row, scores_of
 
 CHECKED = range(0, 90, 9)
 
@@ -54,7 +52,7 @@ def graph(request, silos):
 def test_contributions_add_up_in_the_graph_view(graph, silos):
     for i in CHECKED:
         why = graph.explain_row(silos["a"][i], client="a")
-        scores = scores_of(graph._models["a"], silos["a"][[i]])[0]
+        scores = graph._models["a"].scores(silos["a"][[i]])[0]
         order = np.argsort(-scores)
         assert (why.cluster, why.second) == (order[0], order[1])
         assert why.cluster == graph.predict(silos["a"][[i]], clients="a")[0]
@@ -150,7 +148,7 @@ def test_words_are_added_and_taken_away_whole():
         assert change.after == round(change.after) >= 0
         moved = x.toarray()
         moved[0, int(change.column[1:])] = change.after
-        assert assign(sp.csr_array(moved), model._models["a"])[0] == change.cluster != why.cluster
+        assert model._models["a"].assign(sp.csr_array(moved))[0] == change.cluster != why.cluster
     assert why.changes
 
 

@@ -24,18 +24,18 @@ from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus
 from fmtc.cli.words import Words
-from fmtc.concepts import Explanation, empty_clusters_sentence
+from fmtc.describe import Explanation, empty_clusters_sentence
 from fmtc.errors import FileError
 from fmtc.estimator import load_atlas
-from fmtc.inference import plotted
 from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import LETTERS, entries
 from fmtc.protocol.method import view_method
 from fmtc.report import page, render, study, summarise
 from fmtc.report.rows import _residual, stays
 from fmtc.report.summary import _atlas_words, _balance, _has, _share_words, verdict
-from fmtc.runtime.conductor import RESULT, Spec, write_result
+from fmtc.runtime.conductor import RESULT, write_record
 from fmtc.runtime.driver import Received, run
+from fmtc.runtime.spec import RunSpec
 from fmtc.tables import Reading, Silo, read_silos
 
 HOSTILE = "<script>alert(1)</script>"
@@ -160,7 +160,7 @@ def test_points_lie_where_clusters_are_told_apart(either, home):
     folder, summary = either
     silos = read_silos(sorted(home.glob("silo*.csv")), Reading(id_column="id", label_column="class"))
     model = fmtc.load(folder / "model")
-    E = np.vstack([plotted(silo.X, model._models[silo.name]) for silo in silos])
+    E = np.vstack([model._models[silo.name].plotted(silo.X) for silo in silos])
     s = np.linalg.svd(E - E.mean(axis=0), compute_uv=False)
     plane = np.vstack([np.c_[shown["x"], shown["y"]] for shown in summary["points"].values()])
     assert_allclose(np.linalg.svd(plane, compute_uv=False), s[:2], rtol=1e-9)
@@ -174,10 +174,10 @@ def test_clusters_of_a_mixture_are_drawn_round(rng):
     (own,) = model._models.values()
     root = np.linalg.cholesky(own.covariance)
     centers = np.linalg.solve(root, own.means.T).T
-    E = plotted(X, own)
+    E = own.plotted(X)
     assert_allclose(np.linalg.norm(E[:, None] - centers, axis=2), model.transform(X), rtol=1e-9)
     X[0] = np.nan
-    assert_allclose(plotted(X[:1], own)[0], np.linalg.solve(root, own.shares @ own.means))
+    assert_allclose(own.plotted(X[:1])[0], np.linalg.solve(root, own.shares @ own.means))
 
 
 def test_clusters_are_told_by_what_their_rows_are(home, summary):
@@ -253,7 +253,7 @@ def consensus(make_federation, tmp_path, request):
     result = run(LocalTransport(make_federation(), settings, method=method), settings, method=method)
     survey = Received("survey", "means", (6,), 3, 3 * 6 * 8)
     result = replace(result, missing=("c",), received=(survey, *result.received))
-    write_result(Spec("1", settings, tmp_path, method=method), result)
+    write_record(RunSpec("1", settings, tmp_path, method_name=method.name), result)
     folder, model = tmp_path / "consensus", FMTC(3, max_iter=4, view=request.param, scale="global")
     _write_consensus(Words(quiet=True), folder, False, model, False, "study", tmp_path / RESULT, 0.0)
     return folder

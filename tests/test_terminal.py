@@ -166,7 +166,7 @@ def test_an_interrupted_demo_has_nothing_to_resume(tmp_path, monkeypatch):
     ("line", "offered", "spared"),
     [
         (["fmtc", "do"], {"doctor"}, set()),
-        (["fmtc", "data", "f"], {"fetch"}, {"numpy"}),
+        (["fmtc", "outbox", "b"], {"budget"}, set()),
         (["fmtc", "fit", "--sca"], {"--scale"}, set()),
     ],
 )

@@ -13,9 +13,9 @@ You can download this page as a notebook at its end.
 # %%
 # The data
 # --------
-# Where the data set ``pancreas`` is at hand (``fmtc data fetch pancreas``; 1,175 cells, logarithms of 219 genes), this
-# page uses it. Otherwise it **simulates** a small matrix of counts: two laboratories, five kinds of cells of which the
-# second has three, and another sensitivity for each gene in each laboratory. The line that is printed says which.
+# Where the data set ``pancreas`` is at hand (``fmtc-bench data fetch pancreas``; 1,175 cells, logarithms of 219 genes),
+# this page uses it. Otherwise it **simulates** a small matrix of counts: two laboratories, five kinds of cells of which
+# the second has three, and another sensitivity for each gene in each laboratory. The line that is printed says which.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,8 +23,9 @@ import polars as pl
 from sklearn.cluster import KMeans
 
 import fmtc.plot
-from fmtc import FMTC, datasets, score_clients
+from fmtc import FMTC, score_clients
 from fmtc.errors import DatasetError
+from fmtc_bench import datasets
 
 
 def simulated(seed=0):

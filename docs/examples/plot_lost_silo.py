@@ -89,9 +89,9 @@ transport = LocalTransport(silos, settings)
 undisturbed = run(transport, settings)
 
 for name in silos:
-    same = np.array_equal(outcome.clients[name].labels, transport.clients[name].labels)
+    same = np.array_equal(outcome.kept[name].client.labels, transport.clients[name].labels)
     print(f"{name:5}  {len(silos[name])} rows, labels equal: {same}")
-print("consensus equal:", np.array_equal(outcome.result.server.Z, undisturbed.server.Z))
+print("consensus equal:", np.array_equal(outcome.common["consensus"], undisturbed.server.Z))
 
 # %%
 # What it looked like
@@ -109,7 +109,7 @@ numbers = [record.round_no for record in undisturbed.history]
 for kind, color in (("dual", "C1"), ("primal", "C0")):
     alone, together = (
         [getattr(record, f"{kind}_residual") for record in history]
-        for history in (undisturbed.history, outcome.result.history)
+        for history in (undisturbed.history, outcome.history)
     )
     left.semilogy(numbers, alone, color=color, alpha=0.5, label=f"{kind} residual, undisturbed")
     left.semilogy(numbers, together, ".", color=color, label=f"{kind} residual, federation")

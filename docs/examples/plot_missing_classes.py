@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from fmtc import FMTC, clustering_accuracy
-from fmtc.datasets import load, missing_classes
+from fmtc_bench.datasets import load, missing_classes
 
 digits = load("digits")
 X, y = digits.X, digits.y

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from .errors import DataError
-from .inference import ClientModel, Frame, GraphModel
 from .kernels.encoding import expanded, expanded_width
 from .kernels.graph import Graph
 from .kernels.lift import Lift
@@ -19,6 +18,7 @@ from .kernels.scaling import Scaling, moments, standardize
 from .linalg.arrays import HOST, asarray_like, to_device
 from .mixture import Cells
 from .mixture.steps import Statistics
+from .models import ClientModel, Frame, GraphModel
 from .settings import Settings
 
 Array = np.ndarray

@@ -1,69 +1,22 @@
-"""How certain the cluster of a new row is, and whether new rows still are what a silo's model was made for."""
+"""Whether new rows still are what a silo's model was made for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .errors import InputError
-from .inference import AnchorModel, ClientModel, GraphModel, raw_scores
-from .kernels.ranks import Calibration, RowScores, count_test, low_test, stouffer
+from .kernels.ranks import count_test, low_test, stouffer
+from .models import ClientModel
 
 Array = np.ndarray
 
 LOW = 10  # per cent: rows that fit less well than so many of the calibrated ones are called low
 LEVEL = 0.05  # of an alarm
 FEW = 50  # rows of a batch below which small changes do not show
-
-
-def row_scores(X: Any, model: ClientModel) -> RowScores:
-    """Scores of new rows; (n, d) -> three times (n,). Of one cluster only, the density takes the place of odds."""
-    if isinstance(model, AnchorModel):
-        raise InputError(NO_ANCHORS)
-    scores, density, length = raw_scores(X, model)
-    return RowScores(_log_odds(scores) if scores.shape[1] > 1 else density, density, length)
-
-
-NO_ANCHORS = "models of private runs are not calibrated: they have no confidence, and cannot test for drift"
-
-
-def _log_odds(scores: Array) -> Array:
-    """Largest score less the second; concepts that a silo lacks have none, and leave the odds at a large number."""
-    two = np.partition(scores, -2, axis=1)[:, -2:]
-    with np.errstate(invalid="ignore"):
-        found: Array = np.minimum(np.nan_to_num(two[:, 1] - two[:, 0], nan=0.0, posinf=MOST), MOST)
-    return found
-
-
-MOST = 1e6  # log-odds where there is no second cluster
-
-
-def low_only(model: ClientModel) -> bool:
-    """Whether a long projection is as usual as can be: rows are not centred, so that 0 is what a model knows least."""
-    return isinstance(model, GraphModel) and model.mean is None
-
-
-def calibration_of(model: ClientModel) -> Calibration:
-    """The calibration of a client's model, or an error that says how to get one."""
-    if isinstance(model, AnchorModel):
-        raise InputError(NO_ANCHORS)
-    if model.calibration is None:
-        raise InputError(
-            'the model is not calibrated: fit with Solver(calibration="folds") (`fmtc fit --calibrate`), or call '
-            "calibrate(X) on the model that was fitted, with its rows"
-        )
-    return model.calibration
-
-
-def confidence(X: Any, model: ClientModel) -> Array:
-    """Share of the silo's own rows whose cluster is less certain; (n, d) -> (n,)."""
-    return calibration_of(model).confidence(row_scores(X, model))
-
-
-# ------------------------------------------------------------------------------------------------------------ drift
 
 
 @dataclass(frozen=True)
@@ -130,8 +83,8 @@ def _short(p: float) -> str:
 
 def silo_drift(client: str, X: Any, model: ClientModel, level: float = LEVEL) -> SiloDrift:
     """The test of one silo's new rows."""
-    known, n = calibration_of(model), X.shape[0]
-    fit, threshold = known.fit(row_scores(X, model)), known.quantiles[4, LOW - 1]
+    known, n = model.calibrated(), X.shape[0]
+    fit, threshold = known.fit(model.row_scores(X)), known.quantiles[4, LOW - 1]
     low = int(np.count_nonzero(fit < threshold))
     if known.fits is None:
         expected = LOW / 100
@@ -176,14 +129,10 @@ def combined(p_values: Sequence[float], level: float = LEVEL) -> tuple[float, st
 
 def without_scores(models: Mapping[str, Any]) -> dict[str, Any]:
     """Models whose calibration holds quantiles only, and no number for each row: for those who give a model away."""
-    from dataclasses import replace
-
     return {
-        cid: model
-        if getattr(model, "calibration", None) is None
-        else replace(model, calibration=replace(model.calibration, fits=None))
+        cid: replace(model, calibration=replace(model.calibration, fits=None)) if model.calibration else model
         for cid, model in models.items()
     }
 
 
-__all__ = ["Drift", "SiloDrift", "combined", "confidence", "row_scores"]
+__all__ = ["Drift", "SiloDrift", "combined", "silo_drift", "together", "without_scores"]

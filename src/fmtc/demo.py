@@ -2,24 +2,23 @@
 
 `hospitals` deals scikit-learn's breast cancer data to four hospitals. The dealing is ours: sizes, mixes and empty cells
 were written down before any gain was seen, and changed once since (the smallest hospital got 60 patients instead of 49,
-because gains are told from ten held-out rows a fold on). `heart_disease` are four real hospitals, where the data are.
+because gains are told from ten held-out rows a fold on).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from sklearn.datasets import load_breast_cancer, load_digits
-from sklearn.model_selection import train_test_split
 
-from .concepts import Explanation
-from .datasets import load, locate
-from .datasets.base import label_skew
+from .describe import Explanation
+from .errors import InputError, nearest_names
 from .schema import Schema
 
 Array = np.ndarray
@@ -101,35 +100,13 @@ def breast_cancer(random_state: int = 0) -> Story:
     )
 
 
-def heart_disease(random_state: int = 0) -> Story:
-    """Four real hospitals, where FMTC_DATA or the user's cache has the data set."""
-    data = load("heart_disease")
-    assert data.schema is not None
-    tables = {}
-    for hospital, part in data.by_client().items():
-        cells: list[pl.Series] = [pl.Series("patient", [f"{hospital}-{i + 1:03}" for i in range(len(part.y))])]
-        for column, values in zip(data.schema.columns, part.X.T, strict=True):
-            words = [None if np.isnan(x) else column.levels[int(x)] if column.levels else float(x) for x in values]
-            cells.append(pl.Series(column.name, words, dtype=pl.String if column.levels else pl.Float64))
-        cells.append(pl.Series("diagnosis", [data.class_names[code] for code in part.y]))
-        tables[hospital] = pl.DataFrame(cells)
-    return Story(
-        "920 patients with suspected coronary disease in Cleveland, Budapest (hungarian), Zurich and Basel "
-        "(switzerland) and Long Beach (va), as the hospitals recorded them; some hospitals left columns empty.",
-        tables,
-        "diagnosis",
-        2,
-        Schema(data.schema.columns, id_column="patient"),
-    )
-
-
-STORIES: dict[str, Callable[[int], Story]] = {"breast_cancer": breast_cancer, "heart_disease": heart_disease}
-
-
-def check_story(name: str) -> None:
-    """Raise the error of `load` where the data of a story are not on this machine; nothing is read."""
-    if name != "breast_cancer":
-        locate(name)
+def story_of(name: str, random_state: int = 0) -> Story:
+    """The story of this name: `breast_cancer`, or one that an installed package adds (entry points, `fmtc.stories`)."""
+    told = {point.name: point for point in entry_points(group="fmtc.stories")}
+    if name not in ("breast_cancer", *told):
+        raise InputError(f"there is no demo of {name!r}; {nearest_names(name, ('breast_cancer', *told))}")
+    tell: Callable[[int], Story] = breast_cancer if name == "breast_cancer" else told[name].load()
+    return tell(random_state)
 
 
 # ------------------------------------------------------------------------------------------------- what joining changed
@@ -227,17 +204,6 @@ def draw_demo(explanation: Explanation, lines: Sequence[Gain], path: Path) -> Pa
 # ------------------------------------------------------------------------------------------------------------- digits
 
 
-@dataclass(frozen=True)
-class Silos:
-    """Rows with the silo and class of each, divided into training and held-out rows inside every silo."""
-
-    X: Array
-    y: Array
-    clients: Array
-    train: Array  # row numbers
-    test: Array
-
-
 def example_tables(name: str = "hospitals") -> dict[str, pl.DataFrame]:
     """Files to try the command line on: silos, and new rows without what is known about them.
 
@@ -272,11 +238,3 @@ def example_tables(name: str = "hospitals") -> dict[str, pl.DataFrame]:
     )
     silos = {f"{name}.csv": table[300 * i : 300 * (i + 1)] for i, name in enumerate(("north", "south", "west"))}
     return silos | {"new.csv": table[900:1000].drop("digit")}
-
-
-def digits_silos(random_state: int = 0) -> Silos:
-    """Eight silos of digits with different sizes and different mixes of the ten digits; a quarter of each held out."""
-    X, y = load_digits(return_X_y=True)
-    clients = label_skew(y, 8, concentration=10.0, random_state=random_state)
-    train, test = train_test_split(np.arange(len(y)), test_size=0.25, random_state=random_state, stratify=clients)
-    return Silos(X / 16, y, clients, train, test)

@@ -21,18 +21,30 @@ from sklearn.utils.validation import check_is_fitted
 from .advice import Advice, advice_of
 from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_settings, read_model, write_model
 from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
-from .atlas import Atlas, Features, Presence, draw_models, presence_of
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
-from .concepts import Explanation, Lookup, empty_clusters_sentence, explain_silos, held_words
-from .confidence import LEVEL, Drift, calibration_of, confidence, silo_drift, together
+from .confidence import LEVEL, Drift, silo_drift, together
+from .describe import (
+    Atlas,
+    Explanation,
+    Features,
+    Lookup,
+    RowExplanation,
+    draw_models,
+    empty_clusters_sentence,
+    explain_row,
+    explain_silos,
+    held_words,
+    presence_of,
+)
 from .errors import DataError, FileError, InputError, NotFiniteError, RowsWarning
-from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel, assign, memberships, outliers, transformed
 from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
 from .linalg.threads import one_thread
 from .mixture.pooling import free_numbers
+from .models import ClientModel, Presence, kind_of
+from .models.shared import Shared
 from .privacy.ledger import MemoryLedger
 from .protocol.advice import METHOD as ADVICE
 from .protocol.advice import advice_settings, range_of
@@ -40,14 +52,12 @@ from .protocol.alone import FEDERATED
 from .protocol.base import sent
 from .protocol.folds import TooFewError, calibrated
 from .protocol.graph import PROPOSAL
+from .protocol.kept import kept as kept_of
 from .protocol.method import COMMON, ClientResult, view_method
-from .reasons import RowExplanation, explain_row
-from .runtime.driver import Callback, Received, Result, RoundRecord, run
+from .runtime.driver import Callback, Received, RoundRecord, RunRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
 from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_number, split_solver
-from .shared import Shared
-from .shared import kept as kept_of
 
 Array = np.ndarray
 
@@ -438,11 +448,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         transport = LocalTransport(silos, settings, self.n_jobs, method=ADVICE, run_id="advice")
         result = run(transport, settings, method=ADVICE)
         self._asked = transport.ledgers, result.received
-        return advice_of(ADVICE.common(result.server), result.server.client_ids)
+        return advice_of(result.common, result.client_ids)
 
     def _adopt(
         self,
-        result: Result,
+        result: RunRecord,
         clients: Mapping[str, ClientResult],
         places: Mapping[str, Any] | None = None,
         *,
@@ -453,8 +463,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         Parameters
         ----------
-        result : Result
-            The server's end of the run; `server` is None where only a client's end is known.
+        result : RunRecord
+            Without clients where only one client's end is known.
         clients : mapping of client id to ClientResult
             Models and labels of those clients that are known here.
         places : mapping of client id to index, optional
@@ -485,7 +495,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         own = self.n_concepts is not None or isinstance(self.n_clusters, Mapping)
         if own:
             _warn_of_strangers(self._sizes)
-        if result.server is not None and (said := empty_clusters_sentence(self._sizes.values())):
+        if result.client_ids and (said := empty_clusters_sentence(self._sizes.values())):
             warnings.warn(said, RowsWarning, stacklevel=3)  # of all silos: that one lacks a cluster is no news
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
@@ -500,7 +510,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return self
 
     def _restore(
-        self, models: Mapping[str, ClientModel], result: Result, n_features: int | None, n_iter: int | None
+        self, models: Mapping[str, ClientModel], result: RunRecord, n_features: int | None, n_iter: int | None
     ) -> None:
         """Models of clients, and how their run ended: what a saved model keeps."""
         self._models = dict(models)
@@ -512,28 +522,25 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         for name in ("consensus_", "kappa_", "common_centers_", "influence_", "influence_ids_", "choice_",
                      "roster_code_", "privacy_", "joined_"):  # fmt: skip
             self.__dict__.pop(name, None)
-        self._shared = getattr(result.server, "shared", None)
+        self._shared = result.shared
         if isinstance(self.privacy, Privacy):
             from .protocol.private import promise
 
-            n_clients = None if result.server is None else len(result.server.client_ids)
+            n_clients = len(result.client_ids) or None
             self.privacy_: dict[str, Any] = promise(self.settings(), n_clients, self.n_features_in_)
-        kinds = {type(model) for model in models.values()}
-        self.view_ = "anchors" if AnchorModel in kinds else "mixture" if kinds == {MixtureModel} else "graph"
-        self.view_reason_ = "" if result.server is None else result.server.why
-        consensus = None if result.server is None or self.view_ != "graph" else result.server.Z
+        self.view_ = kind_of(models)
+        self.view_reason_ = result.why
+        consensus = result.common.get("consensus") if self.view_ == "graph" else None
         if consensus is not None and consensus.size:  # the server of a run by sums has none
             self.consensus_ = consensus
-        cards = getattr(result.server, "cards", None)
-        code = getattr(result.server, "roster", "") if cards is None else cards.code
-        if code:
-            self.roster_code_ = code
-        if result.server is not None and result.server.kappa is not None:
-            self.kappa_ = result.server.kappa
-        self.held_: list[str] = list(getattr(result.server, "held", ()))
-        if getattr(result.server, "influence", None) is not None:
-            self.influence_: Array = result.server.influence
-            self.influence_ids_ = list(result.server.client_ids)
+        if result.roster:
+            self.roster_code_ = result.roster
+        if "kappa" in result.common:
+            self.kappa_ = result.common["kappa"]
+        self.held_: list[str] = list(result.held)
+        if "influence" in result.common:
+            self.influence_: Array = result.common["influence"]
+            self.influence_ids_ = list(result.client_ids)
         self.history_: list[RoundRecord] = result.rounds
         self.received_: list[Received] = list(result.received)
         self.n_iter_ = len(self.history_) if n_iter is None else n_iter
@@ -661,11 +668,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         share = 0.0 if abstain is None else abstain
         check_number("abstain", share, Real, "None or a share from 0 to below 1", lambda v: 0 <= v < 1)
         if not share:
-            return self._each(X, clients, assign)
+            return self._each(X, clients, lambda Xt, model: model.assign(Xt))
 
         def answer(Xt: Any, model: Any) -> Array:
-            doubtful = confidence(Xt, self._calibrated(model)) < share
-            return np.where(doubtful, -1, assign(Xt, model))
+            doubtful = self._calibrated(model).confidence(Xt) < share
+            return np.where(doubtful, -1, model.assign(Xt))
 
         return self._each(X, clients, answer)
 
@@ -692,7 +699,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         >>> int(model.predict([[3.0, 3.0]], abstain=0.1)[0])
         -1
         """
-        return self._each(X, clients, lambda Xt, model: confidence(Xt, self._calibrated(model)))
+        return self._each(X, clients, lambda Xt, model: self._calibrated(model).confidence(Xt))
 
     def drift(self, X: Any, *, clients: Any = None, level: float = LEVEL) -> Drift:
         """Whether new rows still are what the models were made for: a test for each silo, and one for all.
@@ -761,21 +768,21 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _calibrate(self, cid: str, X: Any) -> None:
         """Calibrate the model of one client with its rows of fit."""
         model, home = self._models[cid], getattr(self, "_homes", {}).get(cid)
-        if isinstance(model, AnchorModel) or home is None:
-            calibration_of(model)  # says that it cannot be, unless it was
+        if home is None:
+            model.calibrated()  # says that it cannot be, unless it was
             return
         n = int(self._sizes[cid].sum())
         if X.shape[0] != n:
             raise DataError(f"client {cid!r} was fitted on {n} rows, got {X.shape[0]}: calibrate takes the rows of fit")
         if len(self.client_ids_) == 1:  # nothing came from others
-            home = replace(home, alone=True)
+            home = replace(home, common=None)
         with one_thread("blas"):
-            found = calibrated(home, X, model, self._run_settings)
+            found = calibrated(home, X, model)
         self._models = {**self._models, cid: replace(model, calibration=found)}
 
     def _calibrated(self, model: Any) -> Any:
         """A model of this estimator, calibrated now if it was not and its rows are still there."""
-        if isinstance(model, AnchorModel) or model.calibration is not None:
+        if model.calibration is not None:
             return model
         cid = next(cid for cid, other in self._models.items() if other is model)
         kept: Remembered | None = getattr(self, "_fitted_on", None)
@@ -800,7 +807,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         -------
         ndarray of shape (n_samples, n_concepts), or mapping of client to such
         """
-        return self._each(X, clients, memberships)
+        return self._each(X, clients, lambda Xt, model: model.probabilities(Xt))
 
     def predict_outliers(self, X: Any, *, clients: Any = None, level: float = 1e-3) -> Any:
         """Whether each row is further from all clusters than all but a share `level` of the rows of a Gaussian cluster.
@@ -815,7 +822,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if self.view_ != "mixture":
             raise InputError('predict_outliers needs the mixture view: fit with view="mixture"')
         check_number("level", level, Real, "a number between 0 and 1", lambda v: 0 < v < 1)
-        return self._each(X, clients, lambda Xt, model: outliers(Xt, model, level))
+        return self._each(X, clients, lambda Xt, model: model.outliers(Xt, level))
 
     def transform(self, X: Any, *, clients: Any = None) -> Any:
         """Normalised projection of each row; in the mixture view, its distance to each cluster in units of their shape.
@@ -828,7 +835,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """
         if is_mapping(X) and self._output_is_framed():
             raise TypeError("set_output frames the rows of one client; call transform for each: X[name], clients=name")
-        return self._each(X, clients, transformed)
+        return self._each(X, clients, lambda Xt, model: model.transform(Xt))
 
     def score(self, X: Any, y: Any = None, *, clients: Any = None) -> float:
         """How well the predicted clusters keep neighbours together; needs no labels, higher is better.
@@ -856,7 +863,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             affinity = knn_affinity(
                 model.scaled(Xt), solver.n_neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight
             )
-            shares.append(association(affinity, assign(Xt, model), self._k))
+            shares.append(association(affinity, model.assign(Xt), self._k))
         return float(np.mean(shares))
 
     def bic(self, X: Any, *, clients: Any = None) -> float:
@@ -903,7 +910,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         free = 0.0
         for cids in groups.values():
             models = [self._models[cid] for cid in cids]
-            counts = np.array([memberships(rows[cid], self._models[cid]).sum(axis=0) for cid in cids])
+            counts = np.array([self._models[cid].probabilities(rows[cid]).sum(axis=0) for cid in cids])
             free += free_numbers(counts, replace(common, covariance=models[0].covariance), levels)
             shares = {model.shares.tobytes(): np.count_nonzero(model.shares) for model in models}
             free += sum(shares.values()) - len(shares)
@@ -1017,14 +1024,12 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """`explain` of checked rows that have labels. `words` knows the words of columns where rows are texts."""
         is_text = hasattr(self, "text_recipe_")
         if is_text:
-            rows = {cid: _weighted(X, self._models[cid]) for cid, X in rows.items()}
+            rows = {cid: self._models[cid].weighted(X) for cid, X in rows.items()}
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", None)
-        return explain_silos(
-            rows, labels, schema=getattr(self, "schema_", None), feature_names=feature_names, n_clusters=self._k,
-            names=names, words=words, is_text=is_text, matched=self.solver is None or self.solver.align,
-            held=self.held_,
-        )  # fmt: skip
+        features = Features.of(getattr(self, "schema_", None), feature_names, is_text=is_text, words=words)
+        matched = self.solver is None or self.solver.align
+        return explain_silos(rows, labels, features, n_clusters=self._k, names=names, matched=matched, held=self.held_)
 
     @property
     def atlas_(self) -> Atlas:
@@ -1075,7 +1080,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """What the columns are called."""
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", None)
-        is_text = hasattr(self, "text_recipe_") or any(map(_holds_words, self._models.values()))
+        is_text = hasattr(self, "text_recipe_") or any(model.holds_words for model in self._models.values())
         return Features.of(getattr(self, "schema_", None), feature_names, is_text=is_text, words=words)
 
     def _html_repr(self) -> str:
@@ -1098,7 +1103,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     @property
     def projections_(self) -> dict[str, Array]:
         """W of each client, d x k; the graph view only, and of a private run the clients that stayed alone."""
-        found = {cid: model.W for cid, model in self._fitted_models.items() if isinstance(model, GraphModel)}
+        found = {cid: W for cid, model in self._fitted_models.items() if (W := getattr(model, "W", None)) is not None}
         if not found:
             raise AttributeError(f"the {self.view_} view has no projections_; it has cluster_centers_")
         return found
@@ -1194,7 +1199,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return publish(self, path, names, overwrite)
 
     def partial_fit(self, X: Any, y: Any = None, *, clients: Any = None, keep_last: int | None = None) -> Self:
-        """Go on with new rows of some clients: a tenth of the rounds, and clusters keep their numbers.
+        """Go on with new rows of some clients: a quarter of the rounds, and clusters keep their numbers.
 
         A model keeps no rows, so give *all rows of these clients that count now*: the old ones with the new ones
         behind them or, to forget the old ones, the new ones alone. Clients that are not named keep their models. Units
@@ -1292,15 +1297,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     @property
     def _scales(self) -> bool:
         """Whether the columns were brought to a common spread."""
-        models = [m for m in self._models.values() if not isinstance(m, AnchorModel)]
-        if len(models) < len(self._models):  # by their bounds
-            return True
-        found = [m.frame.stretch if isinstance(m, MixtureModel) else m.stretch for m in models]
-        return any(stretch is not None and bool((stretch != 1).any()) for stretch in found)
+        return any(model.rescales for model in self._models.values())
 
     @property
     def _k(self) -> int:
-        return len(next(iter(self._models.values())).centers)
+        return next(iter(self._models.values())).k
 
     @property
     def _n_features_out(self) -> int:
@@ -1387,8 +1388,8 @@ def federate(
         outcome = federation.run(model.settings(), weights=weights, **how)
     for note in dict.fromkeys(note for kept in outcome.kept.values() for note in kept.notes):
         warnings.warn(note, stacklevel=2)
-    places = None if outcome.result.missing else {cid: rows for cid, (_, rows) in parts.items()}
-    model._adopt(outcome.result, outcome.clients, places)
+    places = None if outcome.missing else {cid: rows for cid, (_, rows) in parts.items()}
+    model._adopt(outcome, {cid: kept.client for cid, kept in outcome.kept.items()}, places)
     model.received_ = [*before, *model.received_]
     model._ledgers = {cid: MemoryLedger([*lines.get(cid, ()), *own]) for cid, own in outcome.ledgers.items()}
     return model
@@ -1414,10 +1415,9 @@ def advised(model: FMTC, federation: Any, **how: Any) -> tuple[dict[str, list[di
         return {}, []
     settings = advice_settings(model.settings(n_clusters=2), range_of(model.n_clusters))
     outcome = federation.run(settings, method=ADVICE.name, **how)
-    server = outcome.result.server
-    model.k_advice_ = advice_of(server.common, server.client_ids)
+    model.k_advice_ = advice_of(outcome.common, outcome.client_ids)
     warn_of_advice(model.k_advice_)
-    return outcome.ledgers, list(outcome.result.received)
+    return dict(outcome.ledgers), list(outcome.received)
 
 
 def warn_of_advice(advice: Advice) -> None:
@@ -1509,7 +1509,7 @@ def load(path: str | Path) -> FMTC:
     saved = read_model(path)
     model = read_settings(path / MODEL_FILE, saved.params)
     history = tuple(RoundRecord.from_dict(line) for line in saved.history)
-    result = Result(None, history, saved.converged, saved.stopped_because)
+    result = RunRecord(history, saved.converged, saved.stopped_because)
     model._restore(saved.clients, result, saved.n_features, saved.n_iter)
     model._presence, model._told = dict(saved.presence), {cid: list(said) for cid, said in saved.told.items()}
     model.held_ = list(saved.held)
@@ -1580,23 +1580,6 @@ def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
     except (TypeError, ValueError) as error:
         raise FileError(f"{file} is damaged: {error}") from None
     return model
-
-
-def _weighted(X: Any, model: Any) -> Any:
-    """tf-idf weights of texts under the numbers of their columns; the same rows where the model does not weigh them."""
-    weights, keep = model.scaled(X), getattr(getattr(model, "frame", model), "keep", None)
-    if keep is None or not sp.issparse(weights):
-        return weights
-    return sp.csr_array((weights.data, keep[weights.indices], weights.indptr), shape=X.shape)
-
-
-def _holds_words(model: ClientModel) -> bool:
-    """Whether the columns of a model are like words: weighed as these are, or sparse, so that most rows lack each."""
-    if isinstance(model, AnchorModel):
-        return False
-    if isinstance(model, MixtureModel):
-        return model.frame.keep is not None or (model.frame.axes is not None and model.frame.shift is None)
-    return model.keep is not None or (model.fill is None and model.mean is None and model.lift is None)
 
 
 def _warn_of_strangers(sizes: Mapping[str, Array]) -> None:

@@ -416,14 +416,6 @@ class Settings:
         own = self.own_clusters
         return int(own.get(client_id, self.n_clusters) if isinstance(own, Mapping) else own or self.n_clusters)
 
-    def of_one(self, client_id: str) -> Self:
-        """Settings of a run of one client alone, whose clusters are all the concepts there are."""
-        return (
-            self
-            if self.own_clusters is None
-            else replace(self, n_clusters=self.clusters_of(client_id), own_clusters=None)
-        )
-
     def with_clusters(self, client_id: str, k: int) -> Self:
         """The same settings as a client has them that knows its own number of clusters."""
         own = self.own_clusters

@@ -72,13 +72,6 @@ def test_merged_clusters_are_noticed():
     assert home.keeps_public(X, judge, 3 - truth, truth)[0]
 
 
-def test_own_clusters_take_public_numbers():
-    own, public = np.array([0, 0, 1, 1, 2, 2]), np.array([2, 2, 0, 0, 0, 1])
-    order = home.order_of(own, public, 4)
-    assert sorted(order) == [0, 1, 2, 3]
-    assert np.argsort(order)[own].tolist() == [2, 2, 0, 0, 1, 1]
-
-
 def test_a_fifth_is_held_back():
     judge = home.held_back(103, 7)
     assert judge.sum() == 20

@@ -7,7 +7,7 @@ import random
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,6 @@ import scipy.sparse as sp
 from click.testing import CliRunner
 
 from fmtc.artifacts.files import write_json, write_tensors
-from fmtc.bench.evidence import compact
-from fmtc.bench.grid import Cell, Store, _keep
-from fmtc.bench.protocol import dataset, evaluate
 from fmtc.cli import main_group
 from fmtc.runtime.flare.authority import enrol
 from fmtc.runtime.flare.plan import Plan
@@ -68,16 +65,6 @@ def home(tmp_path_factory) -> Path:
     kept = ("schema", "versions", "settings", "seconds", "notes", "n_iter", "converged", "stopped_because")
     write_json(home / "led" / "report.json", {name: report[name] for name in kept} | led)
 
-    store = Store(home / "bench" / "cells.jsonl")
-    train, test = dataset("synthetic-subspace?rows=30").split(seed=0)
-    for method in ("kmeans", "one-cluster"):
-        row = evaluate(train, test, method, {}, 0) | {"status": "ok", "error": None, "peak_memory": 0}
-        _keep(store, Cell("synthetic-subspace?rows=30", method), row, 1.0, lambda cell, row: None)
-    (home / "kept").mkdir()
-    (home / "kept" / "rows.csv").write_text(compact(store.current()))
-    about = {"command": "", "machines": ["m"], "code": ["c"], "versions": [{"fmtc": "1", "extras": {"plot": None}}]}
-    write_json(home / "kept" / "about.json", about)
-
     (home / "federation.toml").write_text('name = "s"\nhost = "localhost"\nport = 8002\nsilos = ["n", "s"]\n')
     enrol(Plan("s", "localhost", 8002, ("n", "s")), home / "given")
     (home / "study.toml").write_text('[inspect]\nrun = "run"\ntop = 3\njson = true\n[fit]\nclient_weight = { a = 1 }\n')
@@ -97,9 +84,6 @@ KINDS: dict[str, list[tuple[Any, ...]]] = {  # a file, and commands that read it
     "led/report.json": [("report", "led", *REPORT)],
     "led/history.json": [("report", "led", *REPORT)],
     "led/consensus.safetensors": [("report", "led", *REPORT)],
-    "bench/cells.jsonl": [("bench", "report", "bench", *REPORT)],
-    "kept/rows.csv": [("bench", "report", "kept", *REPORT)],
-    "kept/about.json": [("bench", "report", "kept", *REPORT)],
     "federation.toml": [("federation", "init", "federation.toml", "--out", "kits")],
     "given/n/kit.json": [("join", "--kit", "given/n", "--data", "nowhere.csv", "--out", "ours")],
     "study.toml": [("explain", "--show", "model", "--config", "study.toml")],
@@ -112,16 +96,21 @@ KINDS: dict[str, list[tuple[Any, ...]]] = {  # a file, and commands that read it
 @pytest.mark.parametrize("file", KINDS)
 def test_any_damage_ends_in_a_sentence(file, home, monkeypatch):
     monkeypatch.chdir(home)
-    path, rng = Path(file), random.Random(file)
+    try_damage(home, Path(file), KINDS[file], fmtc)
+
+
+def try_damage(home: Path, path: Path, commands: list[tuple[Any, ...]], run: Callable[..., Any]) -> None:
+    """Damage a file in many ways; every command that reads it ends in a sentence, and leaves nothing behind."""
+    rng = random.Random(str(path))
     whole = path.read_bytes()
     found = list(damaged(path, rng))
     try:
         for what, content in rng.sample(found, min(TRIES, len(found))):
             path.write_bytes(content)
-            for words in KINDS[file]:
+            for words in commands:
                 shutil.rmtree("kits", ignore_errors=True)
                 before = sorted(home.rglob("*"))
-                done = fmtc(*words)
+                done = run(*words)
                 assert done.exit_code in (0, 2, 3), f"{what}: {words}: {done.output}"
                 assert "internal error" not in done.output, f"{what}: {words}: {done.output}"
                 assert done.exit_code == 0 or sorted(home.rglob("*")) == before
@@ -219,14 +208,6 @@ def test_a_report_with_less_in_it(place, value, home, monkeypatch):
         assert place != ("sent",) or "recorded nothing that left" in Path("page.html").read_text()
     finally:
         path.write_text(whole)
-
-
-def test_a_stored_cell_that_lacks_something(home, tmp_path):
-    row = json.loads((home / "bench" / "cells.jsonl").read_text().splitlines()[0])
-    for place, name in ((("machine",), "machine"), (("train", "mean", "acc"), "train.mean.acc")):
-        line = json.dumps(replaced(row, place, "drop"))
-        (tmp_path / "cells.jsonl").write_text(line + "\n")
-        assert re.search(rf"cells\.jsonl .*\b{name}\b", refused("bench", "report", tmp_path))
 
 
 def test_json_that_no_parser_finishes(home, tmp_path):

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from tests.clock import ManualClock
 from tests.runtime.kits import KitTransport
 
 from fmtc import FMTC, run
@@ -26,7 +27,6 @@ from fmtc.privacy.rules import RULES
 from fmtc.protocol.base import Message
 from fmtc.protocol.end import END
 from fmtc.protocol.method import view_method
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import connection, doctor, membership, supervise
 from fmtc.runtime.flare import enrol as enrol_module
 from fmtc.runtime.flare.authority import Authority, enrol
@@ -147,8 +147,7 @@ SILO: dict[str, list[tuple[str, ...]]] = {
     "outbox.jsonl": [SHOW, VERIFY, JOIN],
     "outbox.head": [SHOW, VERIFY],
     "budget.json": [SPENT],
-    "fmtc/r/ended.json": [JOIN],
-    "fmtc/r/asked.json": [JOIN],
+    "events.jsonl": [JOIN],
     "fmtc/r/result.safetensors": [JOIN],
 }
 FILES: dict[str, list[tuple[str, ...]]] = {

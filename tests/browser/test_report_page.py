@@ -18,8 +18,9 @@ from fmtc.cli.federation import _write_consensus
 from fmtc.cli.words import Words
 from fmtc.protocol.method import view_method
 from fmtc.report import render, study, summarise
-from fmtc.runtime.conductor import RESULT, Spec, write_result
+from fmtc.runtime.conductor import RESULT, write_record
 from fmtc.runtime.driver import run
+from fmtc.runtime.spec import RunSpec
 from fmtc.tables import Silo
 
 from .conftest import errors, in_view, one, see, show, texts
@@ -153,7 +154,7 @@ def consensus(folder, model):
     method = view_method(settings.view)
     silos = {name: rng.normal(size=(20, 3)) for name in "ab"}
     result = run(LocalTransport(silos, settings, method=method), settings, method=method)
-    write_result(Spec("1", settings, folder, method=method), result)
+    write_record(RunSpec("1", settings, folder, method_name=method.name), result)
     _write_consensus(Words(quiet=True), folder / "out", False, model, False, "study", folder / RESULT, 0.0)
     return folder / "out"
 

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 from fmtc import ClientError, LocalTransport, RoundRecord, Settings, run
 from fmtc.privacy.ledger import hash_of, totals
-from fmtc.runtime.driver import Result
+from fmtc.runtime.driver import RunRecord
 
 KILL, DELAY, CORRUPT, STOP = "kill", "delay", "corrupt", "stop"
 
@@ -43,9 +43,9 @@ class Outcome:
     lines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # ledger of each client
 
     @classmethod
-    def of(cls, result: Result, labels: dict[str, np.ndarray], lines: dict[str, list[dict[str, Any]]]) -> "Outcome":
+    def of(cls, result: RunRecord, labels: dict[str, np.ndarray], lines: dict[str, list[dict[str, Any]]]) -> "Outcome":
         received = {(line.phase, line.field): (line.times, line.bytes) for line in result.received}
-        return cls(result.server.Z, result.history, result.missing, received, labels, lines)
+        return cls(result.common.get("consensus"), result.history, result.missing, received, labels, lines)
 
 
 class ServerStoppedError(Exception):

@@ -1,6 +1,6 @@
 """A hostile or broken silo is contained: every attack, one silo in three and one in eight, in both views.
 
-The attacks are those of `benchmarks/attacks.py`, which measures them on real data.
+The attacks are those of `bench/benchmarks/attacks.py`, which measures them on real data.
 """
 
 import runpy
@@ -122,17 +122,6 @@ def test_refusals_end_a_run_where_too_few_are_left():
 
 
 # ---------------------------------------------------------------------------------------------------------- at home
-
-
-@pytest.mark.parametrize("view", ["graph", "mixture"])
-def test_a_silo_alone_comes_to_what_a_fit_of_its_rows_comes_to(view):
-    from fmtc.client import ClientState
-    from fmtc.protocol.alone import fitted_alone
-
-    X, _ = federation(2)
-    one = model(view).fit({"s1": X["s1"]})
-    alone = fitted_alone(ClientState("s1", X["s1"], K), one.settings(), view)
-    assert_array_equal(alone.labels, one.labels_)
 
 
 def test_a_silo_leaves_a_model_that_cuts_its_neighbours_apart():

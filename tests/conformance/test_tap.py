@@ -150,7 +150,7 @@ def test_only_a_node_lets_a_phase_reply():
     assert callers["reply"] == {
         f"{f}.py"
         for f in (
-            "runtime/node", "runtime/tap", "protocol/alone", "protocol/probe", "protocol/sums",
+            "runtime/node", "protocol/alone", "protocol/probe", "protocol/sums",
             "protocol/subspace", "later/home", "later/join",
         )
     }  # fmt: skip

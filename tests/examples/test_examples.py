@@ -98,8 +98,7 @@ def test_script_becomes_a_notebook(script, tmp_path):
 
 # Commands that take minutes or other machines: their flags must exist, and the tables they read
 ONLY_READ = {
-    "README": ("bench smoke", "fit --processes", "federation init", "join", "coordinate"),
-    "cli": ("bench smoke", "bench run"),  # tests/test_cli_bench.py runs them on less
+    "README": ("fit --processes", "federation init", "join", "coordinate"),
 }
 
 

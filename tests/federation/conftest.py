@@ -81,15 +81,15 @@ def expected(data, settings=OF_RUN, *, away=(), cid="b", min_clients=2, **option
 def assert_same(outcome, transport, result):
     """Equal, not close: the same code ran."""
     common = transport.method.common(result.server)
-    assert set(outcome.result.server.common) == set(common)
+    assert set(outcome.common) == set(common)
     for name, array in common.items():
-        ours = outcome.result.server.common[name]
+        ours = outcome.common[name]
         assert_array_equal(ours, array)
         assert ours.dtype == array.dtype
-    assert [record.objective for record in outcome.result.history] == [record.objective for record in result.history]
-    assert outcome.result.missing == result.missing
-    assert [record.missing for record in outcome.result.history] == [record.missing for record in result.history]
-    for cid, silo in outcome.clients.items():
+    assert [record.objective for record in outcome.history] == [record.objective for record in result.history]
+    assert outcome.missing == result.missing
+    assert [record.missing for record in outcome.history] == [record.missing for record in result.history]
+    for cid, silo in {cid: own.client for cid, own in outcome.kept.items()}.items():
         client = transport.clients[cid]
         assert_array_equal(silo.labels, client.labels)
         (ours, rest), (theirs, others) = flatten(silo.model), flatten(client.model)
@@ -97,7 +97,7 @@ def assert_same(outcome, transport, result):
         assert set(ours) == set(theirs)
         for name, array in theirs.items():
             assert (ours[name].tobytes(), ours[name].dtype) == (np.ascontiguousarray(array).tobytes(), array.dtype)
-    assert set(outcome.clients) == set(transport.clients) - set(result.missing)
+    assert set(outcome.kept) == set(transport.clients) - set(result.missing)
 
 
 def family(process):

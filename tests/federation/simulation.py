@@ -18,9 +18,9 @@ from types import SimpleNamespace
 import numpy as np
 from nvflare.apis.controller_spec import TaskCompletionStatus
 from nvflare.apis.shareable import Shareable
+from tests.clock import ManualClock
 
 from fmtc.artifacts.files import read_json
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import adapter
 from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.local import LocalFederation, write_rows
@@ -233,7 +233,7 @@ class Job:
         self.controller.send, self.controller.cancel_task = self._send, self._cancel
         self.controller.clock = world
         if leave_before_the_end:
-            self.note, self.controller.note = self.controller.note, self._note
+            self.controller.events = self._events
         self.begin = (meta["deploy_map"]["silo"], executor["executor"]["args"])
         world.clock.start(self._run)
 
@@ -273,10 +273,17 @@ class Job:
         task.completion_status = TaskCompletionStatus.CANCELLED
         self.tasks = {site: other for site, other in self.tasks.items() if other is not task}
 
-    def _note(self, event, **facts):
-        if event == "done":  # the result is written, and nobody knows it
-            raise Killed
-        self.note(event, **facts)
+    def _events(self):
+        events = adapter.at_coordinator(self.controller.spec.folder, self.world)
+        tell = events.tell
+
+        def told(kind, **facts):
+            if kind == "done":  # the result is written, and nobody knows it
+                raise Killed
+            tell(kind, **facts)
+
+        events.tell = told
+        return events
 
     def kill(self):
         """The coordinator's process of the job, as kill -9 does."""

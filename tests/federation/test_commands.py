@@ -13,13 +13,14 @@ from functools import partial
 import numpy as np
 import psutil
 import pytest
+from tests.clock import ManualClock
 from tests.views import graph_view
 
 from fmtc import LocalTransport, run
 from fmtc.artifacts.files import write_json
-from fmtc.runtime.clock import ManualClock
-from fmtc.runtime.conductor import Spec, write_result
+from fmtc.runtime.conductor import write_record
 from fmtc.runtime.flare import serve, supervise
+from fmtc.runtime.spec import RunSpec
 
 from .commands import (
     SETTINGS,
@@ -201,7 +202,7 @@ def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(t
     folder.mkdir()
     write_json(folder / "order.json", {"run": "r"})
     result = run(LocalTransport(silo_rows(), model.settings()), model.settings())
-    write_result(Spec("r", model.settings(), folder), result)
+    write_record(RunSpec("r", model.settings(), folder), result)
     command = ("coordinate", "--kit", "kits/coordinator", "-k", 4, "--tol", 0, "--n-neighbors", 15, "--random-state", 3,
                "--view", "graph", "--scale", "none", "--solver", "lift=false", "--out", "run", "--resume")  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as taken:

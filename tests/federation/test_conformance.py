@@ -25,7 +25,7 @@ class FlareCase:
     refuses = True
 
     def __init__(self, folder, data, settings):
-        self.folder, self.settings, self.order = Path(folder), settings, None
+        self.folder, self.settings, self.spec = Path(folder), settings, None
         for cid, X in data.items():
             np.save(self.folder / f"{cid}.npy", X)
         self.sources = [ClientSource(cid, str(self.folder / f"{cid}.npy")) for cid in data]
@@ -45,16 +45,16 @@ class FlareCase:
                     other = min(cid for cid in fed.processes if cid != fault.client)
                     fed.processes[other].faults = {fault.round_no + 1: ("slow", 10.0)}
             if resume:
-                fed.order = self.order
+                fed.spec = self.spec
                 outcome = fed.resume(listen)
             else:
                 try:
                     outcome = fed.run(self.settings, min_clients=min_clients, deadline=DEADLINE, listen=listen)
                 finally:
-                    self.order = fed.order
+                    self.spec = fed.spec
             assert [verify(kit.path / LEDGER) for kit in fed.kits.values()] == [[]] * len(fed.kits)
-        labels = {cid: client.labels for cid, client in outcome.clients.items()}
-        return Outcome.of(outcome.result, labels, outcome.ledgers)
+        labels = {cid: own.client.labels for cid, own in outcome.kept.items()}
+        return Outcome.of(outcome, labels, outcome.ledgers)
 
 
 class TestFlare(TransportSuite):

@@ -16,9 +16,9 @@ from importlib import metadata
 
 import pytest
 from click.testing import CliRunner
+from tests.clock import ManualClock
 
 from fmtc.cli import main_group
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import doctor
 from fmtc.runtime.flare.authority import enrol
 from fmtc.runtime.flare.connection import greet, port, reachable, refusal
@@ -26,6 +26,7 @@ from fmtc.runtime.flare.doctor import Check, examine
 from fmtc.runtime.flare.kits import EXECUTOR, Kit
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import free_port
+from fmtc.tables import Reading
 
 from .papers import change, copied, dial, https, listening, new_key, sign
 
@@ -178,9 +179,9 @@ def test_disk(monkeypatch, tmp_path, free, ok, advised):
 
 
 def test_data_that_cannot_be_read(tmp_path):
-    assert "does not exist" in doctor.data_file(tmp_path / "no.csv", None, {}).found
+    assert "does not exist" in doctor.data_file(tmp_path / "no.csv", None, Reading()).found
     (tmp_path / "damaged.parquet").write_bytes(b"PAR1 nothing")
-    check = doctor.data_file(tmp_path / "damaged.parquet", None, {})
+    check = doctor.data_file(tmp_path / "damaged.parquet", None, Reading())
     assert not check.ok and "cannot be read" in check.found
     checks = list(examine(data=tmp_path / "damaged.parquet"))
     assert failed(checks) == ["data"]
@@ -190,14 +191,14 @@ def test_data_that_join_would_complain_about(tmp_path, north):
     """The doctor reads rows as `fmtc join` does: with its flags, and with all its checks."""
     file = tmp_path / "ours.csv"
     file.write_text("patient,a,b,note\nx,1,2,hot\ny,3,2,cold\n")
-    check = doctor.data_file(file, north, {"id_column": "patient"})
+    check = doctor.data_file(file, north, Reading(id_column="patient"))
     assert not check.ok and "only numbers can be clustered" in check.found
-    check = doctor.data_file(file, north, {"id_column": "patient", "drop": ("note",)})
+    check = doctor.data_file(file, north, Reading(id_column="patient", drop=("note",)))
     assert check.ok and check.advice == "1 have one value in all rows, such as 'b'"
-    check = doctor.data_file(file, north, {"text_column": "note", "drop": ("patient", "a", "b")})
+    check = doctor.data_file(file, north, Reading(text_column="note", drop=("patient", "a", "b")))
     assert check.ok and not check.advice
     file.write_text("a,b\n1,\n3,4\n")
-    assert "missing" in doctor.data_file(file, north, {}).found
+    assert "missing" in doctor.data_file(file, north, Reading()).found
     done = doctor_says("--data", file, "--client-column", "a")
     assert done.exit_code == 2
 

@@ -49,15 +49,16 @@ from functools import partial
 
 import numpy as np
 import pytest
+from tests.clock import ManualClock
+from tests.runtime.kits import how_it_ended, told
 
 from fmtc.artifacts.files import read_json
 from fmtc.errors import ClientError, FederationError, FileError, InputError
 from fmtc.runtime import conductor
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import membership, supervise
 from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.membership import Membership
-from fmtc.runtime.kitclient import TROUBLE, ClientSource, read_lines
+from fmtc.runtime.kitclient import ClientSource
 from fmtc.tables import Reading
 
 from .commands import NAMES, SETTINGS, in_process, write_tables
@@ -66,7 +67,7 @@ from .simulation import Silo, SimulatedCoordinator, Simulation, World
 
 
 def rounds_without(outcome, cid):
-    return {record.round_no for record in outcome.result.history if cid in record.missing}
+    return {record.round_no for record in outcome.history if cid in record.missing}
 
 
 def test_nothing_disturbed(simulation, undisturbed):
@@ -74,7 +75,7 @@ def test_nothing_disturbed(simulation, undisturbed):
     assert_same(simulation.run(OF_RUN, listen=trouble), *undisturbed)
     assert trouble.kinds == ["waiting", "submitted", "started", *["round"] * OF_RUN.max_iter, "done", "ended"]
     for kit in simulation.kits.values():
-        assert (kit.path / "fmtc" / simulation.order.run_id / "ended.json").exists()
+        assert how_it_ended(kit.path, simulation.spec.run_id)
 
 
 # ---------------------------------------------------------------------------------------------------------- answers
@@ -104,7 +105,7 @@ def test_a_silo_that_comes_back(simulation, data):
     outcome = simulation.run(OF_RUN, listen=trouble, min_clients=2)
     away = rounds_without(outcome, "b")
     assert away
-    assert outcome.result.history[-1].missing == ()
+    assert outcome.history[-1].missing == ()
     kinds = trouble.kinds
     assert kinds.index("away") < kinds.index("silo back") < kinds.index("aborted")
     assert kinds.count("submitted") == 2
@@ -121,7 +122,7 @@ def test_a_bad_or_late_answer_costs_its_round_and_no_more(simulation, data):
     assert rounds_without(outcome, "b") == {*bad, 10}
     assert_same(outcome, *expected(data, settings, away={*bad, 10}))
     # FLARE's client asks before it sends: an answer that is late is not sent
-    assert [record.refused for record in outcome.result.history] == [0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert [record.refused for record in outcome.history] == [0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0]
     assert [event["site"] for event in trouble.events if event["event"] == "refused"] == ["silo-2"] * 5
     assert trouble.kinds.count("submitted") == 1
 
@@ -132,7 +133,7 @@ def test_an_answer_that_comes_after_its_deadline_is_refused(simulation, data):
     simulation.processes["b"].faults = {2: ("late and sent", 25.0)}
     outcome = simulation.run(OF_RUN, min_clients=2, deadline=20.0)
     assert rounds_without(outcome, "b") == {2}
-    assert [record.refused for record in outcome.result.history] == [0, 0, 1, 0, 0, 0]
+    assert [record.refused for record in outcome.history] == [0, 0, 1, 0, 0, 0]
     assert_same(outcome, *expected(data, away={2}))
 
 
@@ -244,7 +245,7 @@ def test_a_job_that_is_lost_between_the_result_and_the_last_message(simulation, 
     assert trouble.kinds.count("submitted") == 2
     assert trouble.kinds.count("over") == 1
     for kit in simulation.kits.values():
-        assert (kit.path / "fmtc" / simulation.order.run_id / "ended.json").exists()
+        assert how_it_ended(kit.path, simulation.spec.run_id)
 
 
 def test_silos_that_leave_before_a_job_begins(simulation, undisturbed):
@@ -308,8 +309,8 @@ LAST_MOMENTS = [
 
 
 def unlabelled(simulation):
-    states = {cid: kit.path / "fmtc" / simulation.order.run_id for cid, kit in simulation.kits.items()}
-    return {cid for cid, folder in states.items() if not (folder / "ended.json").exists()}
+    run_id = simulation.spec.run_id
+    return {cid for cid, kit in simulation.kits.items() if how_it_ended(kit.path, run_id) is None}
 
 
 @pytest.mark.parametrize(("view", "phase", "kind", "min_clients"), LAST_MOMENTS)
@@ -383,7 +384,7 @@ def test_a_silo_that_stays_away_is_served_when_it_is_back(simulation, data, view
     simulation.tends = False
     simulation.processes["b"].faults[phases[-2]] = ("die", 0.0)
     first = simulation.run(settings, wait=60.0)
-    assert first.result.missing == ("b",)
+    assert first.missing == ("b",)
     assert unlabelled(simulation) == {"b"}
     for cid in "ac":
         simulation.processes[cid].kill()
@@ -423,8 +424,8 @@ def test_a_run_begins_with_enough_silos_when_it_has_waited(simulation, data):
     simulation.processes["b"].kill()
     simulation.tends = False
     outcome = simulation.run(OF_RUN, min_clients=2, wait=600.0)
-    assert outcome.result.missing == ("b",)
-    assert set(outcome.clients) == {"a", "c"}
+    assert outcome.missing == ("b",)
+    assert set(outcome.kept) == {"a", "c"}
 
 
 def test_a_run_that_has_begun_goes_on_with_enough_silos_soon(simulation):
@@ -463,7 +464,7 @@ def test_an_error_of_a_silo_stops_the_run_at_once(simulation, undisturbed):
     assert trouble.kinds.count("submitted") == 1  # at once: asking again would not help
     assert not any("disk of this test" in str(event) for event in trouble.events)  # the sentence stays in the silo
     assert not any("disk of this test" in said for said in simulation.processes["b"].said)  # nor is it in FLARE's logs
-    (trouble,) = read_lines(simulation.kits["b"].path / TROUBLE)
+    (trouble,) = told(simulation.kits["b"].path, "error")
     assert (trouble["phase"], trouble["round"]) == ("round", 5)
     assert "disk of this test" in trouble["why"]
     assert_same(simulation.resume(), *undisturbed)
@@ -529,7 +530,7 @@ def test_the_command_below_the_quorum_and_with_fewer(study, joined):
     assert "'west'" in done.stderr
     assert read_json(study.folder / "run" / "report.json")["missing"] == ["west"]
     for name in ("north", "south"):
-        assert [*(study.folder / "kits" / name / "fmtc").glob("*/ended.json")]
+        assert how_it_ended(study.folder / "kits" / name)
 
 
 def test_texts_and_a_preflight_over_the_federation(study, joined):
@@ -563,7 +564,7 @@ def test_the_command_tells_who_has_no_labels_yet_and_resume_serves_them(study, j
     assert re.search("'west' has not confirmed .*--resume", done.stderr.splitlines()[-1])
     assert read_json(folder / "report.json")["missing"] == ["west"]
     kept = sorted(path.name for path in checkpoint.iterdir())
-    assert kept == ["confirmed.json", "late.safetensors", "order.json", "result.safetensors", "surveyed.json"]
+    assert kept == ["events.jsonl", "late.safetensors", "order.json", "result.safetensors"]
 
     for silo in silos.values():
         silo.kill()

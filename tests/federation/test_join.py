@@ -13,25 +13,26 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.base import clone
-from tests.runtime.kits import KitTransport
+from tests.clock import ManualClock
+from tests.runtime.kits import KitTransport, how_it_ended, told
 from tests.views import graph_view
 
 from fmtc import FMTC, load, run
-from fmtc.artifacts.files import read_json, write_json
+from fmtc.artifacts.files import read_json
 from fmtc.cli import federation as cli
 from fmtc.errors import ClientError, OwnError
 from fmtc.privacy.ledger import LEDGER, read_lines, verify
 from fmtc.protocol.base import Failure, Message, Nothing
 from fmtc.protocol.end import END
 from fmtc.protocol.method import view_method
-from fmtc.runtime.clock import ManualClock
+from fmtc.runtime.events import at_silo
 from fmtc.runtime.flare import membership, serve
 from fmtc.runtime.flare.authority import enrol
 from fmtc.runtime.flare.kits import Kit
-from fmtc.runtime.flare.membership import DELIVERED, SLOW, Membership
+from fmtc.runtime.flare.membership import SLOW, Membership
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import CONSOLE, free_port
-from fmtc.runtime.kitclient import PREFLIGHT, ClientSource, KeptResult
+from fmtc.runtime.kitclient import ClientSource, KeptResult
 from fmtc.tables import Reading
 
 from .commands import in_process, write_tables
@@ -76,7 +77,7 @@ def during(monkeypatch, clock):
     def order(act):
         def start(kit, party):
             clock.start(lambda: act(kit))
-            clock.after(1_000, lambda: say(kit, serve.PREFIX + serve.REFUSED))  # so that a test that fails ends
+            clock.after(1_000, lambda: say(kit, serve.REFUSED))  # so that a test that fails ends
             return Pretended(kit)
 
         monkeypatch.setattr(membership, "Membership", partial(Membership, clock=clock, start=start))
@@ -89,9 +90,9 @@ def join(home, *flags):
                       "--out", home / "ours", *flags)  # fmt: skip
 
 
-def say(kit, line):
-    with (kit.path / "console.log").open("a") as stream:
-        stream.write(line + "\n")
+def say(kit, kind, **facts):
+    """As FLARE's process of a kit does, see `serve`."""
+    serve.teller(kit.path)(kind, **facts)
 
 
 def silos(kit, clock, settings=None, run_id="r"):
@@ -107,7 +108,7 @@ def silos(kit, clock, settings=None, run_id="r"):
 
 
 def whole_run(kit, clock, before_the_end=lambda: None, converged=True, run_id="r", model=MODEL):
-    say(kit, "Successfully registered client: silo-north")
+    say(kit, serve.CONNECTED)
     transport = silos(kit, clock, model.settings(), run_id=run_id)
     run(transport, model.settings(), method=view_method(model.view))
     before_the_end()
@@ -200,12 +201,12 @@ def test_a_file_that_changes_during_the_run(home, during, clock):
     done = join(home)
     assert done.exit_code == 0, done.output
     assert labels(home) == fitted(home)
-    assert (home / "kits/north/fmtc/r" / DELIVERED).exists()
+    assert told(home / "kits/north", "delivered", "r")
 
 
 def without_an_end(kit, clock, run_id="r", model=MODEL):
     """A run of which the last word does not come."""
-    say(kit, "Successfully registered client: silo-north")
+    say(kit, serve.CONNECTED)
     run(silos(kit, clock, model.settings(), run_id=run_id), model.settings(), method=view_method(model.view))
 
 
@@ -244,7 +245,7 @@ def test_a_coordinator_hears_that_a_silo_which_ended_alone_has_its_labels(home, 
     assert join(home).exit_code == 0
 
     def resumed(kit):
-        say(kit, "Successfully registered client: silo-north")
+        say(kit, serve.CONNECTED)
         clock.sleep(1.0)
         silos(kit, clock).tell("north", Message(END.name, END.Ask(converged=True)))
 
@@ -277,7 +278,7 @@ def test_labels_that_are_given_up(home, during, clock):
     assert join(home).exit_code == 3
 
     def refuse(kit):
-        say(kit, serve.PREFIX + serve.REFUSED)
+        say(kit, serve.REFUSED)
 
     during(refuse)
     done = join(home, "--discard")  # and on to the next run, which does not come
@@ -288,9 +289,7 @@ def test_labels_that_are_given_up(home, during, clock):
 def test_labels_of_a_run_that_ends_on_a_full_disk(home, during, clock, full_disk, stay):
     with full_disk("fmtc.cli.federation._write_silo"):
         during(lambda kit: whole_run(kit, clock))
-        clock.after(
-            500, lambda: say(Kit.read(home / "kits/north"), serve.PREFIX + serve.REFUSED)
-        )  # ends one that stays
+        clock.after(500, lambda: say(Kit.read(home / "kits/north"), serve.REFUSED))  # ends one that stays
         done = join(home, *["--stay"] * stay)
     said = " ".join(done.stderr.split())
     assert done.exit_code == (3 if stay else 2), done.output
@@ -311,13 +310,13 @@ def test_with_stay_a_changed_file_costs_one_run_and_no_more(home, during, clock)
     def two_runs(kit):
         before = (home / "north.csv").read_bytes()
         whole_run(kit, clock, before_the_end=lambda: re_export(home))
-        while (kit.path / "fmtc/r/ended.json").exists() and not said:
+        while how_it_ended(kit.path, "r") and not said:
             clock.sleep(0.05)
         (home / "north.csv").write_bytes(before)
         whole_run(kit, clock, run_id="s")
-        while not (kit.path / "fmtc/s" / DELIVERED).exists():
+        while not told(kit.path, "delivered", "s"):
             clock.sleep(0.05)
-        say(kit, serve.PREFIX + serve.REFUSED)  # lets it end
+        say(kit, serve.REFUSED)  # lets it end
 
     said = []
     check = KeptResult.check
@@ -337,12 +336,12 @@ def test_with_stay_a_changed_file_costs_one_run_and_no_more(home, during, clock)
 
 def test_what_a_silo_says_on_its_own_screen(home, during, clock):
     def events(kit):
-        say(kit, "Successfully registered client: silo-north")
-        say(kit, serve.PREFIX + serve.SECOND)
+        say(kit, serve.CONNECTED)
+        say(kit, serve.SECOND)
         transport = silos(kit, clock, replace(MODEL.settings(), n_clusters=9))
         assert transport.tell("north", Message("hello", Nothing())) == Failure(error="LimitError")
         clock.sleep(1.0)
-        say(kit, serve.PREFIX + serve.REFUSED)
+        say(kit, serve.REFUSED)
 
     during(events)
     done = join(home, "--max-k", "8")
@@ -364,11 +363,9 @@ def test_what_a_silo_says_on_its_own_screen(home, during, clock):
 )
 def test_a_column_in_other_units_is_not_followed_by_a_green_line(home, during, clock, said, green):
     def compare(kit):
-        folder = kit.path / "fmtc" / "r"
-        folder.mkdir(parents=True)
-        write_json(folder / PREFLIGHT, said)
+        at_silo(kit.path).tell("preflight", run="r", **said)
         clock.sleep(0.5)
-        say(kit, serve.PREFIX + serve.REFUSED)
+        say(kit, serve.REFUSED)
 
     during(compare)
     done = join(home)
@@ -425,7 +422,7 @@ def test_what_a_person_withholds_does_not_leave(home, during, clock, person):
             run(transport, MODEL.settings())
         heard.append(caught.value)
         clock.sleep(1.0)
-        say(kit, serve.PREFIX + serve.REFUSED)
+        say(kit, serve.REFUSED)
 
     during(refused)
     done = join(home, "--hold")
@@ -488,7 +485,7 @@ def test_a_process_that_ends_is_started_again_later_and_later(home, clock):
 
 def test_a_connection_makes_up_for_earlier_ends(home, clock):
     def crash_after_a_while(kit, process):
-        clock.after(5.0, lambda: say(kit, "Successfully registered client:silo-north for project study."))
+        clock.after(5.0, lambda: say(kit, serve.CONNECTED))
         clock.after(60.0, process.stop)
 
     events, _ = watched(home, clock, crash_after_a_while, until=200.0)

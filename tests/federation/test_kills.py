@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import psutil
 import pytest
+from tests.runtime.kits import how_it_ended
 
 from fmtc.privacy.ledger import LEDGER, verify
 
@@ -81,7 +82,7 @@ def test_where_one_silo_is_enough_the_run_goes_on_until_the_other_is_back(federa
     outcome = federation.run(settings, listen=troubles, min_clients=1)
     assert tuple(troubles.done) == victims
     assert {"away", "silo back", "job gone"} <= set(troubles.events)
-    away = {record.round_no for record in outcome.result.history if "b" in record.missing}
+    away = {record.round_no for record in outcome.history if "b" in record.missing}
     assert away
     assert_same(outcome, *expected(data, settings, away=away, min_clients=1))
 
@@ -104,7 +105,7 @@ def test_all_have_their_labels_whoever_is_killed_when_the_run_is_over(federation
     assert left == []
     assert_same(outcome, *expected(data, replace(settings, max_iter=4)))
     for kit in federation.kits.values():
-        assert (kit.path / "fmtc" / federation.order.run_id / "ended.json").exists()
+        assert how_it_ended(kit.path, federation.spec.run_id)
 
 
 @pytest.mark.long

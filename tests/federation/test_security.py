@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,13 +35,14 @@ from fmtc.errors import KitError, RefusedError
 from fmtc.runtime.flare import kits as kits_module
 from fmtc.runtime.flare.authority import enrol
 from fmtc.runtime.flare.enrol import Roster
-from fmtc.runtime.flare.jobs import Order, write_job
+from fmtc.runtime.flare.jobs import write_job
 from fmtc.runtime.flare.kits import ADMIN, Kit
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.flare.plan import Plan, is_loopback, read_plan
 from fmtc.runtime.flare.processes import Process, free_port
 from fmtc.runtime.flare.supervise import Coordinator
 from fmtc.runtime.kitclient import ClientSource, KitClient
+from fmtc.runtime.spec import RunSpec
 from fmtc.tables import Reading
 
 from .commands import wait_until
@@ -510,7 +511,7 @@ def jobs(study, tmp_path_factory):
     plan = study.coordinator.kit.plan
     ids = {}
     for name in ("code", "component", "executor"):
-        job = write_job(folder / name, Order(Settings(n_clusters=2, max_iter=2), folder, name), plan, {"north"})
+        job = write_job(folder / name, RunSpec(name, Settings(n_clusters=2, max_iter=2), folder), plan, {"north"})
         (client,) = job.rglob("config_fed_client.json")
         mark = str(folder / f"{name}-{MARK}")
         executor = read_json(client)["executors"][0]["executor"]
@@ -565,8 +566,8 @@ def test_a_silo_takes_no_name_of_a_run_for_a_path(tmp_path, run_id):
     (tmp_path / "local").mkdir()
     ClientSource("north", "rows.npy").write(tmp_path)
     with pytest.raises(RefusedError):
-        KitClient(tmp_path, run_id, "fmtc", asdict(Settings(2)))
-    KitClient(tmp_path, "0123456789abcdef", "fmtc", asdict(Settings(2)))
+        KitClient(tmp_path, RunSpec(run_id, Settings(2)))
+    KitClient(tmp_path, RunSpec("0123456789abcdef", Settings(2)))
 
 
 @pytest.mark.federation
@@ -704,7 +705,7 @@ def test_a_local_federation_talks_to_the_loopback_only(observed):
     assert {there.ip for kind, *_, there in theirs if there and kind == socket.SOCK_DGRAM} <= {NOWHERE}
     dialled = {there.ip for mine, *_, there in watch.sockets if mine and there and there.port == observed.port}
     assert dialled and all(map(loopback, dialled))
-    assert watch.samples > 20 and observed.outcome.result.history
+    assert watch.samples > 20 and observed.outcome.history
 
 
 @pytest.mark.federation

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import runpy
 import struct
 from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 
 import msgpack
 import numpy as np
@@ -30,10 +28,10 @@ from fmtc.runtime.kitclient import STATES, ClientSource
 
 from .commands import in_process
 from .conftest import silo_rows
+from .proxy import Proxy
 
 pytestmark = pytest.mark.federation
 
-Proxy = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "_proxy.py"))["Proxy"]
 NOWHERE = "10.255.255.255"  # FLARE asks the kernel for its own address with a datagram socket, and sends nothing
 
 
@@ -123,8 +121,8 @@ def observed(tmp_path_factory):
             outcome = fed.run(Settings.of(n_clusters=4, max_iter=3, tol=0, n_neighbors=15))
             kept = {}
             for cid, kit in fed.kits.items():
-                states = sorted((kit.path / STATES / fed.order.run_id).glob("round-*.safetensors"))
-                labels = outcome.clients[cid].labels
+                states = sorted((kit.path / STATES / fed.spec.run_id).glob("round-*.safetensors"))
+                labels = outcome.kept[cid].client.labels
                 kept[cid] = {
                     "rows": pieces(rows[cid]),
                     "F": [piece for state in states for piece in pieces(read_tensors(state)[0]["F"])],

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import NameOID
+from tests.clock import ManualClock
 
 from fmtc import Privacy, Settings
 from fmtc.artifacts.files import read_json, write_json
@@ -34,7 +35,6 @@ from fmtc.cli.words import Words
 from fmtc.errors import ClientError, FileError, KitError, TrustError, UsageError
 from fmtc.privacy.identity import PINS, KitIdentity, fingerprint_of, load_certificate, read_pins
 from fmtc.privacy.ledger import LEDGER, RELEASE, read_lines
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import membership, serve
 from fmtc.runtime.flare.authority import Authority, enrol, found
 from fmtc.runtime.flare.enrol import (
@@ -193,7 +193,7 @@ def join(home, monkeypatch):
             started.append(kit.name)
             process = Ended(kit, party, roster)
             if process.alive:
-                clock.after(1.0, lambda: process.log.write_text(f"{serve.PREFIX}{serve.REFUSED}\n"))
+                clock.after(1.0, lambda: serve.teller(kit.path)(serve.REFUSED))
             return process
 
         monkeypatch.setattr(membership, "Membership", partial(Membership, clock=clock, start=start))

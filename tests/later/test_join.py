@@ -19,11 +19,13 @@ from fmtc.cli.federation import _write_consensus
 from fmtc.cli.words import Words
 from fmtc.errors import DataError, FileError, InputError, TrustError
 from fmtc.later.models import kit_of, open_run
+from fmtc.models.shared import Published
 from fmtc.protocol.method import view_method
-from fmtc.runtime.conductor import RESULT, Spec, conduct
+from fmtc.runtime.conductor import RESULT, conduct
+from fmtc.runtime.events import at_coordinator
 from fmtc.runtime.local import LocalTransport
+from fmtc.runtime.spec import RunSpec
 from fmtc.schema import Schema
-from fmtc.shared import Published
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -125,7 +127,7 @@ def test_a_kit_holds_means_and_no_silos_own_model(kind, tmp_path):
     path = model.publish(tmp_path / "kit", names={1: "severe"})
     content = b"".join(file.read_bytes() for file in path.iterdir())
     shared = model._shared
-    for stack in (shared.W, shared.Z, shared.Y):
+    for stack in (getattr(shared, name, None) for name in ("W", "Z", "Y")):
         for t in range(0 if stack is None else stack.shape[2]):
             assert np.ascontiguousarray(stack[:, :, t]).tobytes() not in content
     for own in model._models.values():
@@ -246,10 +248,10 @@ def test_a_coordinator_publishes_what_its_silos_would(kind, tmp_path):
     model = FMTC(3, random_state=0, **VIEWS[kind])
     settings = model.settings()
     method = view_method(settings.view, settings.privacy)
-    spec = Spec("a-run", settings, tmp_path, method=method)
-    events = []
-    conduct(LocalTransport(DATA, settings, method=method), spec, lambda event, **facts: events.append(event))
-    assert events[-2:] == ["done", "ended"]
+    spec = RunSpec("a-run", settings, tmp_path, method_name=method.name)
+    events = at_coordinator(spec.folder)
+    conduct(LocalTransport(DATA, settings, method=method), spec, events)
+    assert [event["event"] for event in events.news()][-2:] == ["done", "ended"]
     _write_consensus(Words(quiet=True), tmp_path / "out", False, model, False, "study", tmp_path / RESULT, 0.0)
     found = open_run(tmp_path / "out")
     kit = read_kit(found.publish(tmp_path / "kit"))

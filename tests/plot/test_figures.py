@@ -12,7 +12,7 @@ from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC
-from fmtc.atlas import Atlas, Concept
+from fmtc.describe import Atlas, Concept
 from fmtc.errors import DataError, InputError
 from fmtc.plot import atlas, embedding, history, plot_k, profiles, shares
 from fmtc.report.page import COLOURS

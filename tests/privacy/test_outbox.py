@@ -11,7 +11,6 @@ from numpy.testing import assert_array_equal
 from tests.questions import settle_answer, settle_ask
 
 from fmtc import FileError, Settings
-from fmtc.artifacts.files import read_tensors
 from fmtc.errors import LimitError, RefusedError, WithheldError
 from fmtc.privacy.ledger import FileLedger, MemoryLedger, verify
 from fmtc.privacy.outbox import LARGE, Outbox, Payloads
@@ -272,17 +271,6 @@ def test_answers_are_kept_until_the_server_has_them(lasting, tmp_path):
         release(outbox, asked, given, phase)
         name, value = next(iter(pack(given).items()))
         assert_array_equal(pack(outbox.earlier(phase, asked))[name], value)
-
-
-def test_all_answers_are_kept_where_they_are_asked_for(tmp_path):
-    outbox = Outbox(MemoryLedger(), "a", "run1", Payloads(tmp_path / "kept", keep=True))
-    for round_no in range(1, 5):
-        release(outbox, message(round_no), answer(round_no))
-    kept = sorted((tmp_path / "kept").iterdir())
-    assert len(kept) == 4
-    arrays, about = read_tensors(kept[1])
-    assert arrays["W"][0, 0] == 2.0
-    assert about["values"] == {"cut": 0.5, "misfit": 0.25}
 
 
 def test_kept_answers_are_for_their_owner_alone(lasting, tmp_path):

@@ -22,10 +22,8 @@ from fmtc.privacy.rules import QUIET, TRACE, Policy, Rules
 from fmtc.protocol.base import Message
 from fmtc.protocol.em import Ask, _unpacked, one_round
 from fmtc.protocol.finish import FINISH
-from fmtc.protocol.graph import METHOD
 from fmtc.protocol.method import view_method
 from fmtc.protocol.seed import SEED
-from fmtc.runtime.tap import tapped_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -89,17 +87,6 @@ def outlier_federation(rng):
     """Two silos of two groups; the first has one row far from all."""
     blobs = [np.vstack([rng.normal(m, 0.3, (15, 4)) for m in (0, 4)]) for _ in range(2)]
     return {"a": np.vstack([blobs[0], [[0, 30, 0, 0]]]), "b": blobs[1]}
-
-
-def test_in_a_run_no_centre_that_leaves_is_a_row(rng):
-    settings = Settings(3, view="graph", scale="none", max_iter=3)
-    tap, _ = tapped_run(outlier_federation(rng), settings, METHOD, until="settle")
-    (finish,) = tap.of("finish")
-    own = tap.clients["a"].own
-    assert np.bincount(own.labels, minlength=3).min() == 1  # the row that is alone
-    assert np.linalg.norm(own.E[:, None] - own.model.centers, axis=2).min(axis=0).min() < 1e-9  # its centre at home
-    gaps = np.linalg.norm(own.E[:, None] - finish.answers["a"].centers, axis=2)
-    assert gaps.min(axis=0).min() > 1e-6
 
 
 # -------------------------------------------------------------------------------------------------------------- sums

@@ -12,7 +12,6 @@ from tests.questions import settle_ask
 from fmtc import Settings
 from fmtc.client import open_client
 from fmtc.errors import RefusedError
-from fmtc.inference import assign
 from fmtc.protocol.base import required
 from fmtc.protocol.em import SETTLE
 from fmtc.protocol.finish import FINISH, common_numbers
@@ -54,7 +53,7 @@ def test_unfilled_clusters_are_reported(rng, play):
     assert any("'south' fills only 2 of 4" in str(each.message) for each in record)
     own = game.clients["south"].own
     assert_array_equal(np.bincount(own.labels, minlength=4), [6, 6, 0, 0])
-    assert_array_equal(assign(two_rows, own.model), own.labels)
+    assert_array_equal(own.model.assign(two_rows), own.labels)
 
 
 @pytest.mark.parametrize("labels_from", ["projection", "embedding"])

@@ -8,7 +8,7 @@ import pytest
 from tests.views import graph_view
 
 from fmtc import FMTC, LocalTransport
-from fmtc.atlas import Atlas, presence_of
+from fmtc.describe import Atlas, presence_of
 from fmtc.privacy.rules import Policy, Rules
 from fmtc.protocol.base import Nothing
 from fmtc.protocol.end import END, heard, told

@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fmtc import FMTC, LocalTransport, Settings, run
 from fmtc.errors import DataError, RefusedError
-from fmtc.inference import assign
 from fmtc.mixture.starts import CATEGORY_WEIGHT, is_centred
 from fmtc.protocol.axes import AXES, n_axes
 from fmtc.protocol.base import pack
@@ -419,7 +418,7 @@ def test_concepts_are_numbered_by_size_and_models_label_as_predict_does():
     assert (np.diff(shares[ask.order]) <= 0).all()
     game.ask(CONCLUDE)
     for cid, client in game.clients.items():
-        assert_array_equal(assign(MIXED[cid], client.model), client.labels)
+        assert_array_equal(client.model.assign(MIXED[cid]), client.labels)
         assert_allclose(client.model.shares.sum(), 1)
         assert client.model.fits(5, 3)
         assert not client.model.fits(4, 3)

@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 from fmtc import FMTC, LocalTransport, Privacy, Settings, load, run
 from fmtc.artifacts.files import jsonable
 from fmtc.errors import ClientError, DataError, InputError, LimitError, RefusedError, TrustError
-from fmtc.inference import AnchorModel, GraphModel
+from fmtc.models import AnchorModel, GraphModel
 from fmtc.privacy import keys
 from fmtc.privacy.accounting import epsilon_of, mu_of, raised
 from fmtc.protocol import private
@@ -203,11 +203,11 @@ def test_the_choice_is_told_to_nobody():
 
 def test_alone_is_the_graph_view_of_one_silo():
     data, _ = blobs(m=1)
-    model, labels = private.alone("s0", data["s0"], settings())
-    assert isinstance(model, GraphModel)
+    found = private.alone("s0", data["s0"], settings())
+    assert isinstance(found.model, GraphModel)
     with pytest.warns(UserWarning, match="unconnected"):  # `alone` is quiet: it may be for a comparison only
         reference = FMTC(3, view="graph", beta=0, random_state=0).set_params(solver__final="kmeans").fit(data)
-    assert adjusted_rand_score(labels, reference.labels_) > 0.95
+    assert adjusted_rand_score(found.labels, reference.labels_) > 0.95
 
 
 # ------------------------------------------------------------------------------------------------------------- models
@@ -269,8 +269,8 @@ def test_onnx_of_categories(tmp_path):
         0.5 * rng.normal(size=(6, 3)), np.array([0, 1, 1, 3, 0, 3]), 4, 0.3,
     )  # fmt: skip
     assert model.fits(4, 4) and not model.fits(5, 4) and not model.fits(4, 3)
+
     from fmtc.artifacts.onnx import export_onnx
-    from fmtc.inference import assign, memberships
 
     X = np.column_stack(
         [rng.uniform(-1, 1, 50), rng.integers(-1, 4, 50), rng.uniform(-2, 3, 50), rng.integers(3, size=50)]
@@ -278,8 +278,8 @@ def test_onnx_of_categories(tmp_path):
     X[rng.random(X.shape) < 0.1] = np.nan
     session = onnxruntime.InferenceSession(export_onnx(model, tmp_path / "m.onnx", np.float64))
     label, probability = session.run(None, {"X": X})
-    assert_array_equal(label, assign(X, model))
-    assert_allclose(probability, memberships(X, model), atol=1e-9)
+    assert_array_equal(label, model.assign(X))
+    assert_allclose(probability, model.probabilities(X), atol=1e-9)
     assert not (label == 2).any()  # a cluster without an anchor
 
 

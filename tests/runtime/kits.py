@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 import numpy as np
 
-from fmtc.artifacts.files import jsonable
 from fmtc.errors import AbortedError, OwnError
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines, verify
 from fmtc.protocol.base import Failure, message_bytes, nbytes
 from fmtc.runtime import kitclient
 from fmtc.runtime.clock import SYSTEM
+from fmtc.runtime.conductor import conduct
 from fmtc.runtime.driver import Replies
+from fmtc.runtime.events import at_coordinator, at_silo
 from fmtc.runtime.kitclient import ClientSource, KitClient
+from fmtc.runtime.spec import RunSpec
 
 
 def make_kits(rows, folder, **source):
@@ -27,6 +28,25 @@ def make_kits(rows, folder, **source):
         ClientSource(cid, str(folder / f"{cid}.npy"), **source).write(folder / cid)
         kits[cid] = folder / cid
     return kits
+
+
+def told(kit, kind, run_id=None):
+    """Events of one kind on the channel of a kit."""
+    return [event for event in at_silo(kit).all(run_id) if event["event"] == kind]
+
+
+def how_it_ended(kit, run_id=None):
+    """The last end of a run that the channel of a kit tells of, but for when and which; None where there is none."""
+    for event in reversed(told(kit, "ended", run_id)):
+        return {name: value for name, value in event.items() if name not in ("event", "time", "run")}
+    return None
+
+
+def conducted(transport, spec):
+    """Kinds of the events of a run from the coordinator's side."""
+    events = at_coordinator(spec.folder)
+    conduct(transport, spec, events)
+    return [event["event"] for event in events.news()]
 
 
 class KitTransport:
@@ -43,10 +63,12 @@ class KitTransport:
     def client(self, cid):
         """The process of a client, started if need be."""
         if cid not in self.clients:
-            document = json.loads(json.dumps(jsonable(asdict(self.settings))))
-            self.clients[cid] = KitClient(
-                self.kits[cid], self.run_id, self.method, document, self.preflight, self.random_state, self.clock
-            )
+            spec = RunSpec(
+                self.run_id, self.settings, preflight=self.preflight, random_state=self.random_state,
+                method_name=self.method,
+            )  # fmt: skip
+            told = json.loads(json.dumps(spec.for_silo()))
+            self.clients[cid] = KitClient(self.kits[cid], RunSpec.from_dict(told), self.clock)
         return self.clients[cid]
 
     def restart(self, cid):
@@ -86,7 +108,11 @@ class KitTransport:
 
     def trouble(self, cid):
         """The errors that a client kept to itself."""
-        return [line["why"] for line in kitclient.read_lines(self.kits[cid] / kitclient.TROUBLE)]
+        return [event["why"] for event in told(self.kits[cid], "error")]
+
+    def ended(self, cid):
+        """What a client was told when the run ended, the last time; None where it was not told."""
+        return how_it_ended(self.kits[cid], self.run_id)
 
 
 class Interrupted(KitTransport):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +13,7 @@ pytest.importorskip("nvflare", reason="needs the federation extra")
 
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import make_reply
+from tests.clock import ManualClock
 
 from fmtc import Settings
 from fmtc.errors import OwnError, RefusedError, SiteError
@@ -24,9 +24,9 @@ from fmtc.protocol.finish import FINISH
 from fmtc.protocol.graph import METHOD
 from fmtc.protocol.hello import HELLO
 from fmtc.protocol.round import ROUND
-from fmtc.runtime.clock import ManualClock
-from fmtc.runtime.conductor import Spec
+from fmtc.runtime.events import at_coordinator
 from fmtc.runtime.flare import adapter
+from fmtc.runtime.spec import RunSpec
 
 from .kits import make_kits
 
@@ -39,18 +39,16 @@ class Session:
     """FLARE's side of a transport: clients that are there, tasks that were sent."""
 
     def __init__(self, sites):
-        self.sites, self.tasks, self.cancelled, self.triggered = sites, {}, [], False
-        self.spec = Spec("r", SETTINGS, Path("nowhere"))
-        self.notes = []
-
-    def note(self, event, **facts):
-        self.notes.append((event, facts))
+        self.there, self.tasks, self.cancelled, self.triggered = sites, {}, [], False
+        self.spec = RunSpec("r", SETTINGS, deadline=5.0)
+        self.sites = {site.removeprefix("silo-"): site for site in sites}
+        self.lost_after = 20.0
 
     def get_engine(self):
         return self
 
     def get_clients(self):
-        return [SimpleNamespace(name=site) for site in self.sites]
+        return [SimpleNamespace(name=site) for site in self.there]
 
     def send(self, task, fl_ctx, targets):
         self.tasks[targets[0].name] = task
@@ -70,9 +68,13 @@ def clock():
 
 
 @pytest.fixture
-def transport(session, clock):
-    sites = {"a": "silo-a", "b": "silo-b"}
-    transport = adapter.FlareTransport(session, session, session, sites, 5.0, 20.0, clock)
+def events(tmp_path, clock):
+    return at_coordinator(tmp_path, clock)
+
+
+@pytest.fixture
+def transport(session, events):
+    transport = adapter.FlareTransport(session, session, session, events)
     transport.asked = {"silo-a": ASKED, "silo-b": ASKED}
     return transport
 
@@ -81,21 +83,21 @@ def reply(answer=ANSWER, run_id="r", **place):
     return adapter._reply(run_id, replace(ASKED, **place), answer)
 
 
-def test_a_good_answer_counts_once(transport, session):
+def test_a_good_answer_counts_once(transport, events):
     transport.take("silo-a", reply())
     assert_array_equal(transport.replies.answers["a"].W, ANSWER.W)
     assert (transport.replies.refused, transport.replies.bytes_up) == (0, 5 * 3 * 8 + 16)
     transport.take("silo-a", reply(replace(ANSWER, W=2 * ANSWER.W)))  # twice
     assert_array_equal(transport.replies.answers["a"].W, ANSWER.W)
     assert transport.replies.refused == 1
-    assert [(event, facts["site"]) for event, facts in session.notes] == [("refused", "silo-a")]
+    assert [(event["event"], event["site"]) for event in events.news()] == [("refused", "silo-a")]
 
 
-def test_a_stranger_is_refused(transport, session):
+def test_a_stranger_is_refused(transport, events):
     transport.take("silo-x", reply())
     assert transport.replies.refused == 1
     assert not transport.replies.answers
-    assert [(event, facts["site"]) for event, facts in session.notes] == [("refused", "silo-x")]
+    assert [(event["event"], event["site"]) for event in events.news()] == [("refused", "silo-x")]
 
 
 def test_what_comes_late_does_not_touch_the_open_question(transport):
@@ -121,12 +123,12 @@ def test_what_comes_late_does_not_touch_the_open_question(transport):
     ],
     ids=["run", "round", "turn", "phase", "fields", "NaN", "shape", "a question", "empty"],
 )
-def test_an_answer_that_does_not_fit_is_never_used(transport, session, result):
+def test_an_answer_that_does_not_fit_is_never_used(transport, events, result):
     transport.take("silo-a", result)
     assert not transport.replies.answers
     assert transport.replies.refused == 1
     assert isinstance(transport.replies.failures["a"], RefusedError)
-    assert [(event, facts["site"]) for event, facts in session.notes] == [("refused", "silo-a")]
+    assert [(event["event"], event["site"]) for event in events.news()] == [("refused", "silo-a")]
     assert set(transport.asked) == {"silo-b"}
 
 
@@ -178,28 +180,30 @@ def test_a_late_answer_is_a_lost_one(transport, session, clock):
     assert (set(again.answers), again.refused) == ({"a", "b"}, 1)  # the late one is counted, and not used
 
 
-def test_a_silent_site_is_lost_before_the_deadline(session, clock):
-    transport = adapter.FlareTransport(session, session, session, {"a": "silo-a", "b": "silo-b"}, 600.0, 20.0, clock)
+def test_a_silent_site_is_lost_before_the_deadline(session, clock, events):
+    session.spec = replace(session.spec, deadline=600.0)
+    transport = adapter.FlareTransport(session, session, session, events)
     clock.at(19.0, lambda: transport.seen.update({"silo-a": 19.0}))
     clock.at(30.0, lambda: transport.take("silo-a", reply()))
     replies = transport.exchange({"a": ASKED, "b": ASKED})
     assert set(replies.answers) == {"a"}
     assert isinstance(replies.failures["b"], SiteError)
-    assert ("away", {"site": "silo-b"}) in session.notes
+    assert [event["site"] for event in events.news() if event["event"] == "away"] == ["silo-b"]
     later = transport.exchange({"b": ASKED})  # it cannot come back to this job
     assert isinstance(later.failures["b"], SiteError)
 
 
 def test_a_site_that_is_not_there_is_not_waited_for(transport, session, clock):
-    session.sites = ["silo-b"]
+    session.there = ["silo-b"]
     clock.at(0.5, lambda: transport.take("silo-b", reply()))
     replies = transport.exchange({"a": ASKED, "b": ASKED})
     assert isinstance(replies.failures["a"], SiteError)
     assert clock.monotonic() < 1
 
 
-def test_the_last_word_is_not_waited_for_long(session, clock):
-    transport = adapter.FlareTransport(session, session, session, {"a": "silo-a"}, 600.0, 1000.0, clock)
+def test_the_last_word_is_not_waited_for_long(session, clock, events):
+    session.spec, session.lost_after = replace(session.spec, deadline=600.0), 1000.0
+    transport = adapter.FlareTransport(session, session, session, events)
     transport.exchange({"a": Message("end", END.Ask(converged=True))})
     assert 30 <= clock.monotonic() < 31
 
@@ -220,7 +224,7 @@ def site(tmp_path):
     kits = make_kits({"a": rng.normal(size=(30, 5))}, tmp_path)
     workspace = SimpleNamespace(get_root_dir=lambda: str(kits["a"]))
     context = SimpleNamespace(get_engine=lambda: SimpleNamespace(get_workspace=lambda: workspace))
-    executor = adapter.FmtcExecutor("r", "fmtc", asdict(SETTINGS))
+    executor = adapter.FmtcExecutor(RunSpec("r", SETTINGS).for_silo())
     executor.log_error = lambda *_: None
     return SimpleNamespace(kit=kits["a"], ask=lambda shareable: executor.execute("fmtc", shareable, context, None))
 

@@ -12,23 +12,24 @@ from numpy.testing import assert_array_equal
 from tests.views import graph_view
 
 import fmtc
-from fmtc.artifacts.files import read_json
 from fmtc.artifacts.runs import read_explanation
 from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus, _write_silo
 from fmtc.cli.words import Words, show_run
-from fmtc.concepts import Explanation, held_words
+from fmtc.describe import Explanation, held_words
 from fmtc.estimator import load_atlas
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
 from fmtc.protocol.method import view_method
 from fmtc.report import render, summarise
-from fmtc.runtime.conductor import CONFIRMED, RESULT, Spec, conduct, read_result
-from fmtc.runtime.kitclient import ENDED, PREFLIGHT, SALT, STATES, ClientSource, read_client_result
+from fmtc.runtime.conductor import RESULT, conduct, read_record
+from fmtc.runtime.events import EVENTS, at_coordinator
 from fmtc.runtime.kitclient import RESULT as CLIENT_RESULT
+from fmtc.runtime.kitclient import SALT, STATES, ClientSource, read_client_result
+from fmtc.runtime.spec import RunSpec
 from fmtc.schema import Column, Schema
 from fmtc.tables import Reading
 
-from .kits import KitTransport, make_kits
+from .kits import KitTransport, how_it_ended, make_kits, told
 
 MODEL = graph_view(3, max_iter=4, tol=0, n_neighbors=20, random_state=5, ridge=0.1, n_init=2)
 
@@ -46,15 +47,15 @@ def home(data, tmp_path_factory):
     settings = MODEL.settings()
     transport = KitTransport(make_kits(data, home / "kits"), settings, random_state=5)
     (home / "run").mkdir()
-    events = []
-    conduct(transport, Spec("r", settings, home / "run", preflight="first"), lambda event, **_: events.append(event))
-    assert events[-1] == "ended"
+    events = at_coordinator(home / "run")
+    conduct(transport, RunSpec("r", settings, home / "run", preflight="first"), events)
+    assert events.news()[-1]["event"] == "ended"
     return home
 
 
 def test_the_coordinator_counts_what_the_clients_recorded(home):
     """Also what the comparison of columns has received, which is no part of the rounds."""
-    result, _ = read_result(home / "run" / RESULT)
+    result, _ = read_record(home / "run" / RESULT)
     lines = [line for cid in ("north", "south") for line in read_lines(home / "kits" / cid / LEDGER)]
     assert {(line.phase, line.field): (line.times, line.bytes) for line in result.received} == {
         (total.phase, total.field): (total.times, total.bytes) for total in totals(lines)
@@ -106,7 +107,7 @@ def test_the_atlas_of_a_silo_has_what_the_server_told(home, data, tmp_path):
     """Its own shares and features; cosines and flags are those of the model with all silos."""
     kit, words = home / "kits" / "south", Words(quiet=True)
     folder = kit / STATES / "r"
-    event = {"run": "r", "result": read_client_result(folder / CLIENT_RESULT), **read_json(folder / ENDED)}
+    event = {"run": "r", "result": read_client_result(folder / CLIENT_RESULT), **how_it_ended(kit)}
     _write_silo(words, ClientSource.read(kit), kit, event, tmp_path / "ours", False)
     atlas, whole = load_atlas(tmp_path / "ours"), MODEL.fit(data).atlas_
     assert atlas.client_ids == ("south",)
@@ -154,22 +155,23 @@ def three():
 
 def conducted(three, home, model, **more):
     """Events of a run of silos in kits, and the transport; the coordinator's folder is `run`."""
-    settings, events = model.settings(), {}
+    settings = model.settings()
     method = view_method(settings.view)
     kits = {cid: home / cid for cid in three} if (home / "run").exists() else make_kits(three, home)
     transport = KitTransport(kits, settings, method=method.name, random_state=0)
     (home / "run").mkdir(exist_ok=True)
-    spec = Spec("r", settings, home / "run", method, preflight="first", **more)
-    conduct(transport, spec, lambda event, **about: events.update({event: about}))
-    return events, transport
+    spec = RunSpec("r", settings, home / "run", method_name=method.name, preflight="first", **more)
+    events = at_coordinator(spec.folder)
+    conduct(transport, spec, events)
+    return {event["event"]: event for event in events.news()}, transport
 
 
 def test_a_silo_in_other_units_ends_the_run_before_it_begins_and_hears_why(three, tmp_path):
     events, transport = conducted(three, tmp_path, VIEWS["mixture"])
     assert {"surveyed", "differ", "ended"} == set(events)
     assert {message.phase for _, message in transport.seen} == {"survey", "verdict"}
-    said = {cid: read_json(transport.folder(cid) / PREFLIGHT) for cid in three}
-    assert said["north"] == said["east"] == {"error": [], "note": []}
+    said = {cid: told(transport.kits[cid], "preflight")[-1] for cid in three}
+    assert [said[cid][what] for cid in ("north", "east") for what in ("error", "note")] == [[], [], [], []]
     assert "multiply them by 0.001, or start the run with --accept-units" in said["west"]["error"][0]
 
 
@@ -179,11 +181,9 @@ def test_a_silo_that_was_set_aside_and_its_coordinator_are_told(three, tmp_path,
     events, transport = conducted(three, tmp_path, model, accept_units=True)
     assert "differ" not in events
     for _ in range(2):  # also where the coordinator was lost before it could tell
-        told = {cid: "held" in read_json(transport.folder(cid) / ENDED) for cid in three}
-        assert told == {"east": False, "north": False, "west": True}
-        for cid in three:
-            (transport.folder(cid) / ENDED).unlink()
-        (tmp_path / "run" / CONFIRMED).unlink()
+        assert {cid: "held" in transport.ended(cid) for cid in three} == {"east": False, "north": False, "west": True}
+        for folder in (*transport.kits.values(), tmp_path / "run"):
+            (folder / EVENTS).unlink()
         transport = conducted(three, tmp_path, model, accept_units=True)[1]
 
     words = Words(quiet=True)
@@ -197,7 +197,7 @@ def test_a_silo_that_was_set_aside_and_its_coordinator_are_told(three, tmp_path,
     for cid in three:
         words, kit, out = Words(quiet=True), tmp_path / cid, tmp_path / f"{cid}'s"
         folder = transport.folder(cid)
-        event = {"run": "r", "result": read_client_result(folder / CLIENT_RESULT), **read_json(folder / ENDED)}
+        event = {"run": "r", "result": read_client_result(folder / CLIENT_RESULT), **how_it_ended(kit)}
         report = _write_silo(words, ClientSource.read(kit), kit, event, out, False)
         (line,) = report["trust"]["clients"]
         assert line["held"] is (cid == "west")
@@ -221,10 +221,9 @@ def test_a_coordinator_without_the_schema_of_the_clients_hears_it_at_once(data, 
         frame.write_csv(tmp_path / f"{cid}.csv")
         ClientSource(cid, str(tmp_path / f"{cid}.csv"), Reading(schema=schema)).write(tmp_path / cid)
     (tmp_path / "run").mkdir()
-    events = {}
     settings = fmtc.FMTC(2, random_state=0).settings()
     transport = KitTransport({cid: tmp_path / cid for cid in data}, settings, random_state=0)
-    spec = Spec("r", settings, tmp_path / "run", preflight="first")
-    conduct(transport, spec, lambda event, **about: events.update({event: about}))
-    assert "1 column of categories, and the coordinator knows of 0" in events["refused data"]["why"]
+    events = at_coordinator(tmp_path / "run")
+    conduct(transport, RunSpec("r", settings, tmp_path / "run", preflight="first"), events)
+    assert "1 column of categories, and the coordinator knows of 0" in events.news()[-1]["why"]
     assert "moments" not in {message.phase for _, message in transport.seen}

@@ -11,13 +11,14 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the federation extra")
 
+from tests.clock import ManualClock
+
 from fmtc.errors import FederationError, ServerLostError
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import serve
 from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import check_port, free_port
-from fmtc.runtime.flare.supervise import Coordinator, Follower
+from fmtc.runtime.flare.supervise import Coordinator
 
 
 class Session:
@@ -104,13 +105,12 @@ def test_a_job_that_is_aborted_gets_time_to_end(coordinator, clock, ends_after, 
     assert waited <= clock.time() - 1e9 < waited + 1
 
 
-def test_a_second_party_is_found_in_the_servers_log(coordinator):
-    log = coordinator.kit.path / "console.log"
-    with log.open("a") as stream:
-        stream.write(f"2026 INFO something\n{serve.PREFIX}{serve.SECOND} silo-south\n{serve.PREFIX}")
+def test_a_second_party_is_told_of_by_the_server(coordinator):
+    coordinator.kit.workspace.mkdir()
+    tell = serve.teller(coordinator.kit.workspace)
+    tell(serve.SECOND, site="silo-south")
     assert coordinator.second_parties() == ["south"]
-    with log.open("a") as stream:
-        stream.write(f"{serve.SECOND} silo-north\n")
+    tell(serve.SECOND, site="silo-north")
     assert coordinator.second_parties() == ["north"]
     assert coordinator.second_parties() == []
 
@@ -125,20 +125,6 @@ def test_a_port_that_is_taken_gets_three_seconds(clock):
         check_port(port, clock=clock)
     check_port(free_port(), clock=clock)
     assert clock.time() - 1e9 < 6
-
-
-def test_a_follower_reads_whole_lines_and_notices_another_file(tmp_path):
-    file = tmp_path / "events.jsonl"
-    follower = Follower(file)
-    assert follower.lines() == []
-    file.write_text('{"event": "a"}\n{"event": ')
-    assert follower.events() == [{"event": "a"}]
-    with file.open("a") as stream:
-        stream.write('"b"}\n')
-    assert follower.events() == [{"event": "b"}]
-    assert Follower(file).lines() == []  # only what comes from now on
-    file.write_text('{"event": "c"}\n')
-    assert follower.events() == [{"event": "c"}]
 
 
 # --------------------------------------------------------------------------------------------------------- the clock

@@ -6,31 +6,32 @@ import contextlib
 import re
 import threading
 import warnings
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
+from tests.clock import ManualClock
 from tests.questions import settle_ask
 
 from fmtc import Privacy, Settings
-from fmtc.artifacts.files import read_json
 from fmtc.errors import AbortedError, ChangedError, DataError, RefusedError
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines
 from fmtc.protocol.base import REPEATS, Failure, Message, Nothing, digest
 from fmtc.protocol.em import SETTLE_STEPS
 from fmtc.protocol.end import END
 from fmtc.runtime import kitclient
-from fmtc.runtime.clock import ManualClock
-from fmtc.runtime.conductor import CHECKPOINT, CONFIRMED, RESULT, Spec, conduct, read_result
+from fmtc.runtime.conductor import CHECKPOINT, RESULT, read_record
 from fmtc.runtime.driver import run
+from fmtc.runtime.events import EVENTS, at_silo
 from fmtc.runtime.kitclient import ClientSource, KitClient
 from fmtc.runtime.local import LocalTransport
+from fmtc.runtime.spec import RunSpec
 from fmtc.schema import Column, Schema
 from fmtc.tables import Reading
 
-from .kits import Interrupted, KitTransport, assert_sent_the_same_again, make_kits
+from .kits import Interrupted, KitTransport, assert_sent_the_same_again, conducted, make_kits, told
 
 SETTINGS = Settings.of(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)
 OVER = Message("end", END.Ask(converged=True))
@@ -53,7 +54,8 @@ def kits(rows, tmp_path):
 
 
 def new_client(kits, run_id="r", preflight="no", settings=SETTINGS, **more):
-    return KitClient(kits["a"], run_id, "fmtc", asdict(settings), preflight, **more)
+    spec = RunSpec(run_id, settings, preflight=preflight, method_name="fmtc")
+    return KitClient(kits["a"], spec, **more)
 
 
 def assert_as_local(transport, rows, settings=SETTINGS):
@@ -77,21 +79,15 @@ def test_a_run_over_kits_is_a_local_run(rows, kits, scale):
     assert_as_local(transport, rows, settings)
 
 
-def conducted(transport, spec):
-    events = []
-    conduct(transport, spec, lambda event, **facts: events.append(event))
-    return events
-
-
 @pytest.mark.parametrize("after", [True, False])
 def test_a_run_that_is_cut_short_anywhere_ends_as_if_it_were_not(rows, tmp_path, after):
     """Before "b" is asked is after "a" has answered: one of them is enough."""
     settings = replace(SETTINGS, max_iter=2)  # a first round, and one after another
     whole = KitTransport(make_kits(rows, tmp_path / "whole"), settings)
     (tmp_path / "expected").mkdir()
-    spec = Spec("r", settings, tmp_path / "expected", preflight="first")
+    spec = RunSpec("r", settings, tmp_path / "expected", preflight="first")
     assert conducted(whole, spec) == ["surveyed", *2 * ["round"], "done", "ended"]
-    expected, _ = read_result(spec.folder / RESULT)
+    expected, _ = read_record(spec.folder / RESULT)
     places = {}  # of each client in each phase and round, the first message and the last
     for cid, message in whole.seen:
         if cid == "a" or after:
@@ -100,7 +96,7 @@ def test_a_run_that_is_cut_short_anywhere_ends_as_if_it_were_not(rows, tmp_path,
     # one run, cut short at all of them: each of its processes begins where the one before ended
     kits = make_kits(rows, tmp_path / "kits")
     (tmp_path / "run").mkdir()
-    spec = Spec("r", settings, tmp_path / "run", preflight="first")
+    spec = RunSpec("r", settings, tmp_path / "run", preflight="first")
     for at in dict.fromkeys((cid, key) for (cid, *_), both in places.items() for key in both):
         transport = Interrupted(kits, settings, at=at, after=after)
         with contextlib.suppress(AbortedError):  # at the very end, which is outside the run
@@ -108,13 +104,12 @@ def test_a_run_that_is_cut_short_anywhere_ends_as_if_it_were_not(rows, tmp_path,
         assert transport.cut, f"{at} was not asked again"
     again = KitTransport(kits, settings)
     conducted(again, spec)
-    found, _ = read_result(spec.folder / RESULT)
-    assert_array_equal(found.server.Z, expected.server.Z)
+    found, _ = read_record(spec.folder / RESULT)
+    assert_array_equal(found.common["consensus"], expected.common["consensus"])
     for cid in kits:
         assert_array_equal(again.result(cid).client.labels, whole.result(cid).client.labels)
-        ended = read_json(again.folder(cid) / kitclient.ENDED)
-        assert ended["converged"] is False
-        assert ended == read_json(whole.folder(cid) / kitclient.ENDED)
+        assert again.ended(cid)["converged"] is False
+        assert again.ended(cid) == whole.ended(cid)
         assert_sent_the_same_again(kits[cid])
 
 
@@ -128,12 +123,12 @@ def test_the_ledger_is_that_of_a_local_run(rows, kits):
 
 
 def test_a_finished_run_needs_no_second_one(kits, tmp_path):
-    spec = Spec("r", SETTINGS, tmp_path)
+    spec = RunSpec("r", SETTINGS, tmp_path)
     conducted(KitTransport(kits, SETTINGS), spec)
     again = KitTransport(kits, SETTINGS)
     assert conducted(again, spec) == ["done", "ended"]
     assert again.seen == []  # all have confirmed
-    (tmp_path / CONFIRMED).unlink()
+    (tmp_path / EVENTS).unlink()
     assert conducted(again, spec) == ["done", "ended"]
     assert {message.phase for _, message in again.seen} == {"end"}
     assert (tmp_path / CHECKPOINT).exists()
@@ -153,7 +148,7 @@ def test_a_client_keeps_the_states_it_may_have_to_go_back_to(rows, kits):
     assert kept == [[f"round-{r - 1:05d}.safetensors", f"round-{r:05d}.safetensors"] for r in range(1, 5)]
     assert transport.tell("a", OVER) == Nothing()
     assert sorted(path.name for path in transport.folder("a").glob("round-*")) == kept[-1]  # until the next run
-    assert read_json(transport.folder("a") / kitclient.ENDED) == {"converged": True}
+    assert transport.ended("a") == {"converged": True}
 
 
 def test_the_end_needs_no_rows(kits, tmp_path):
@@ -173,7 +168,7 @@ def test_the_end_of_a_run_that_a_client_does_not_know(kits):
     assert new_client(kits, "other").answer(OVER) == Failure(error="RefusedError")
     assert "no labels" in transport.trouble("a")[-1]
     assert [path.name for path in (kits["a"] / kitclient.STATES).iterdir()] == ["r"]
-    assert not (transport.folder("a") / kitclient.ENDED).exists()
+    assert transport.ended("a") is None
 
 
 def test_a_message_that_comes_twice_gets_the_same_answer(rows, kits):
@@ -303,7 +298,7 @@ def test_a_client_has_limits_of_its_own(kits, tmp_path, limit, value, message):
         assert sorted((kits["a"] / kitclient.STATES).rglob("*")) == before
     enough.write(kits["a"])
     assert not isinstance(new_client(kits, "r3").answer(message), Failure)
-    assert len((kits["a"] / kitclient.RUNS).read_text().splitlines()) == 3
+    assert len(told(kits["a"], "begun")) == 3
 
 
 def test_a_kit_may_hold_its_own_number_of_clusters(tmp_path):
@@ -352,14 +347,14 @@ def test_settings_are_shown_before_anything_is_answered(kits, tmp_path):
     seen = []
 
     def show():
-        seen.append((read_json(folder / kitclient.ASKED), sorted(path.name for path in folder.iterdir())))
-        (folder / kitclient.SHOWN).touch()
+        seen.append((told(kits["a"], "asked")[-1], sorted(path.name for path in folder.iterdir())))
+        at_silo(kits["a"]).tell("shown", run="r")
 
     clock.at(3.0, show)
     new_client(kits, preflight="first", clock=clock).answer(HELLO)
     (asked, files) = seen.pop()
     assert (asked["settings"]["n_clusters"], asked["preflight"]) == (3, "first")
-    assert files == [kitclient.ASKED]  # rows were not even read
+    assert files == []  # rows were not even read
     new_client(kits, preflight="first", clock=clock).answer(HELLO)  # the next attempt: nothing new
     assert not seen
     clock.after(2.0, show)
@@ -379,15 +374,14 @@ def test_nobody_at_the_screen_does_not_stop_a_run(kits, tmp_path):
 def test_a_person_may_hold_the_first_answer_of_each_kind(kits, tmp_path, word):
     ClientSource("a", str(tmp_path / "a.npy"), hold=True).write(kits["a"])
     transport, shown = KitTransport(kits, SETTINGS), []
-    folder = transport.folder("a") / kitclient.HELD
-    over = threading.Event()
+    channel, over = at_silo(kits["a"]), threading.Event()
 
     def person():
         while not over.is_set():
-            for path in folder.glob("*.json") if folder.exists() else ():
-                if path.stem not in [about["phase"] for about in shown]:
-                    shown.append(read_json(path))
-                    path.with_suffix(f".{word}").touch()
+            for event in channel.news():
+                if event["event"] == "held":
+                    shown.append(event)
+                    channel.tell("decided", run=event["run"], phase=event["phase"], send=word == "yes")
             over.wait(0.02)
 
     thread = threading.Thread(target=person)
@@ -436,7 +430,7 @@ def test_a_new_run_ends_one_of_which_only_the_last_word_is_missing(kits):
     transport = KitTransport(kits, SETTINGS)
     run(transport, SETTINGS)
     new_client(kits, "s").answer(HELLO)
-    assert read_json(transport.folder("a") / kitclient.ENDED) == {"converged": None, "alone": True}
+    assert transport.ended("a") == {"converged": None, "alone": True}
     assert len(transport.result("a").client.labels) > 0
     new_client(kits, "t").answer(HELLO)
     assert [path.name for path in (kits["a"] / kitclient.STATES).iterdir()] == ["t"]
@@ -452,8 +446,8 @@ def test_an_error_leaves_as_its_kind_alone(kits, tmp_path):
     (tmp_path / "a.npy").write_bytes(b"secret 4711")
     client = new_client(kits)
     assert client.answer(HELLO) == Failure(error="DataError")
-    (line,) = kitclient.read_lines(kits["a"] / kitclient.TROUBLE)
-    assert (line["phase"], "a.npy" in line["why"]) == ("hello", True)  # for the person at the client
+    (event,) = told(kits["a"], "error")
+    assert (event["phase"], "a.npy" in event["why"]) == ("hello", True)  # for the person at the client
     (released,) = read_lines(kits["a"] / LEDGER)
     assert [entry["field"] for entry in released["fields"]] == ["error"]
     assert "4711" not in (kits["a"] / LEDGER).read_text()
@@ -470,13 +464,12 @@ def test_nothing_leaves_that_the_ledger_cannot_hold(kits, monkeypatch):
         client.answer(HELLO)
 
 
-def test_all_answers_are_kept_where_a_person_wants_them(kits, tmp_path):
-    ClientSource("a", str(tmp_path / "a.npy"), keep_sent=True).write(kits["a"])
+def test_answers_are_kept_that_may_be_asked_for_again(kits):
     transport = KitTransport(kits, SETTINGS)
     run(transport, SETTINGS)
-    kept = {cid: len(list((transport.folder(cid) / kitclient.SENT).glob("round-*"))) for cid in kits}
-    assert kept == {"a": 4, "b": 2}
-    assert {path.stat().st_mode & 0o777 for path in (transport.folder("a") / kitclient.SENT).iterdir()} == {0o600}
+    sent = transport.folder("a") / kitclient.SENT
+    assert len(list(sent.glob("round-*"))) == 2
+    assert {path.stat().st_mode & 0o777 for path in sent.iterdir()} == {0o600}
 
 
 # ------------------------------------------------------------------------------------------------------- schemas
@@ -534,7 +527,7 @@ def test_what_join_says_about_words_can_be_done(tmp_path, kits):
 def test_a_client_takes_no_part_in_a_run_of_other_categories(tmp_path, kits):
     """Levels are part of the settings: codes would mean something else here."""
     mixed_source(tmp_path, schema=TYPES, missing="em").write(kits["a"])
-    client = KitClient(kits["a"], "0123456789abcdef", "fmtc", asdict(SETTINGS))
+    client = new_client(kits, "0123456789abcdef")
     object.__setattr__(client.settings, "levels", (0, 3))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -547,7 +540,7 @@ def test_a_client_takes_no_part_in_a_run_of_other_categories(tmp_path, kits):
 def test_a_method_that_does_not_keep_the_promise_of_its_settings_gets_nothing(kits, privacy, method):
     """A coordinator that says one thing and runs another: a privacy floor looks at settings."""
     settings = replace(SETTINGS, privacy=privacy, view="mixture", coupling="subspace")
-    client = KitClient(kits["a"], "r", method, asdict(settings))
+    client = KitClient(kits["a"], RunSpec("r", settings, method_name=method))
     answer = client.answer(Message("moments", client.method.phase("moments").Ask()))
     assert answer == Failure(error="TrustError")
     kinds = [line["kind"] for line in read_lines(kits["a"] / LEDGER)]

@@ -9,15 +9,16 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fmtc import Settings
-from fmtc.artifacts.files import read_json
 from fmtc.artifacts.states import flatten
 from fmtc.errors import SiteError
 from fmtc.protocol.base import Failure
 from fmtc.protocol.method import view_method
 from fmtc.runtime import kitclient
-from fmtc.runtime.conductor import LATE, RESULT, Spec, conduct, finished, read_result, unconfirmed
+from fmtc.runtime.conductor import LATE, RESULT, finished, read_record, unconfirmed
+from fmtc.runtime.events import at_silo
+from fmtc.runtime.spec import RunSpec
 
-from .kits import KitTransport, assert_sent_the_same_again, make_kits
+from .kits import KitTransport, assert_sent_the_same_again, conducted, make_kits
 from .test_sums import _few_steps, signed_kits  # noqa: F401 (a fixture that applies to all tests here)
 
 GRAPH = Settings.of(n_clusters=3, max_iter=3, tol=0, n_neighbors=20)
@@ -64,26 +65,21 @@ def waiting(spec):
     return unconfirmed(spec.folder, finished(spec))
 
 
-def conducted(transport, spec):
-    events = []
-    conduct(transport, spec, lambda event, **facts: events.append(event))
-    return events
-
-
 def prepared(rows, folder, settings):
     """Kits, and what is to be run."""
     method = view_method(settings.view, settings.privacy)
     folder.mkdir()
     kits = (signed_kits if method.masks else make_kits)(rows, folder / "kits")
     (folder / "run").mkdir()
-    return kits, Spec("r", settings, folder / "run", method), {"method": method.name, "preflight": "no"}
+    spec = RunSpec("r", settings, folder / "run", method_name=method.name)
+    return kits, spec, {"method": method.name, "preflight": "no"}
 
 
 def assert_same_files(spec, expected, transport, whole):
-    (ours, about), (theirs, other) = read_result(spec.folder / RESULT), read_result(expected.folder / RESULT)
-    assert set(ours.server.common) == set(theirs.server.common)
-    for name, array in theirs.server.common.items():
-        assert_array_equal(ours.server.common[name], array)
+    (ours, about), (theirs, other) = read_record(spec.folder / RESULT), read_record(expected.folder / RESULT)
+    assert set(ours.common) == set(theirs.common)
+    for name, array in theirs.common.items():
+        assert_array_equal(ours.common[name], array)
     for name in ("missing", "atlas", "stopped_because", "shared"):
         assert about[name] == other[name], name
     times = {(line.phase, line.field): line.times for line in ours.received}  # what came again is counted again
@@ -94,7 +90,7 @@ def assert_same_files(spec, expected, transport, whole):
         for name, array in right.items():
             assert_array_equal(found[name], array)
         assert_array_equal(transport.result(cid).client.labels, whole.result(cid).client.labels)
-        assert read_json(transport.folder(cid) / kitclient.ENDED) == read_json(whole.folder(cid) / kitclient.ENDED)
+        assert transport.ended(cid) == whole.ended(cid)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -112,7 +108,7 @@ def test_a_silo_that_is_lost_when_all_conclude_needs_nobody_when_it_is_back(rows
     assert lossy.away
     assert waiting(spec) == ("b",)
     for cid in "ac":
-        assert read_json(lossy.folder(cid) / kitclient.ENDED)["converged"] is False
+        assert lossy.ended(cid)["converged"] is False
         assert_array_equal(lossy.result(cid).client.labels, whole.result(cid).client.labels)
     again = Losing(kits, settings, phase="", after=False, back=True, **how)
     assert conducted(again, spec) == ["done", "ended"]
@@ -120,8 +116,7 @@ def test_a_silo_that_is_lost_when_all_conclude_needs_nobody_when_it_is_back(rows
     assert waiting(spec) == ()
     assert_sent_the_same_again(kits["b"])
     for cid in "ac":  # what they were told was told without b
-        other = whole.folder(cid) / kitclient.ENDED
-        (again.folder(cid) / kitclient.ENDED).write_bytes(other.read_bytes())
+        at_silo(kits[cid]).tell("ended", run="r", **whole.ended(cid))
     assert_same_files(spec, expected, again, whole)
     assert conducted(KitTransport(kits, settings, **how), spec) == ["done", "ended"]
 

@@ -17,11 +17,12 @@ from fmtc.protocol.base import Message
 from fmtc.protocol.method import view_method
 from fmtc.protocol.sums import Masked
 from fmtc.runtime import kitclient
-from fmtc.runtime.conductor import RESULT, Spec, conduct, read_result
+from fmtc.runtime.conductor import RESULT, read_record
 from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
+from fmtc.runtime.spec import RunSpec
 
-from .kits import Interrupted, KitTransport, assert_sent_the_same_again, make_kits
+from .kits import Interrupted, KitTransport, assert_sent_the_same_again, conducted, make_kits
 
 GRAPH = Settings.of(n_clusters=3, max_iter=2, tol=0, n_neighbors=20, coupling="subspace", privacy="sums")
 VIEWS = {"fmtc-sums": GRAPH, "fmtc-mixture-sums": replace(GRAPH, view="mixture", scale="auto", max_iter=1)}
@@ -51,12 +52,6 @@ def signed_kits(rows, folder, **source):
     return kits
 
 
-def conducted(transport, spec):
-    events = []
-    conduct(transport, spec, lambda event, **facts: events.append((event, facts)))
-    return [event for event, _ in events]
-
-
 @pytest.mark.parametrize("method", VIEWS)
 def test_clients_in_kits_come_to_what_one_process_does(rows, tmp_path, method):
     settings = VIEWS[method]
@@ -74,14 +69,14 @@ def test_a_run_that_is_cut_short_anywhere_sends_the_same_bytes_again(rows, tmp_p
     kind = view_method(settings.view, settings.privacy)
     whole = KitTransport(signed_kits(rows, tmp_path / "whole"), settings, method=method)
     (tmp_path / "expected").mkdir()
-    spec = Spec("r", settings, tmp_path / "expected", kind, preflight="first")
+    spec = RunSpec("r", settings, tmp_path / "expected", method_name=kind.name, preflight="first")
     assert conducted(whole, spec)[-1] == "ended"
-    expected, _ = read_result(spec.folder / RESULT)
+    expected, _ = read_record(spec.folder / RESULT)
     places = {message.phase: message.key for cid, message in whole.seen if cid == "b"}  # the last of each phase
     # one run, cut short at all of them: each of its processes begins where the one before ended
     kits = signed_kits(rows, tmp_path / "kits")
     (tmp_path / "run").mkdir()
-    spec = Spec("r", settings, tmp_path / "run", kind, preflight="first")
+    spec = RunSpec("r", settings, tmp_path / "run", method_name=kind.name, preflight="first")
     for key in places.values():
         transport = Interrupted(kits, settings, method=method, at=("b", key), after=after)
         with contextlib.suppress(AbortedError):  # at the very end, which is outside the run
@@ -89,9 +84,9 @@ def test_a_run_that_is_cut_short_anywhere_sends_the_same_bytes_again(rows, tmp_p
         assert transport.cut, f"{key} was not asked again"
     again = KitTransport(kits, settings, method=method)
     assert conducted(again, spec)[-1] == "ended"
-    found, _ = read_result(spec.folder / RESULT)
-    for name, array in expected.server.common.items():
-        assert_array_equal(found.server.common[name], array)
+    found, _ = read_record(spec.folder / RESULT)
+    for name, array in expected.common.items():
+        assert_array_equal(found.common[name], array)
     for cid in kits:
         assert_array_equal(again.result(cid).client.labels, whole.result(cid).client.labels)
         assert_sent_the_same_again(kits[cid])
@@ -244,7 +239,7 @@ def test_a_floor_is_held_against_the_noise_that_a_run_adds(rows, tmp_path, priva
 def test_a_run_with_sums_surveys_names_and_types_only(rows, tmp_path):
     kits = signed_kits(rows, tmp_path)
     (tmp_path / "run").mkdir()
-    spec = Spec("r", GRAPH, tmp_path / "run", view_method("graph", "sums"), preflight="first")
+    spec = RunSpec("r", GRAPH, tmp_path / "run", method_name="fmtc-sums", preflight="first")
     transport = KitTransport(kits, GRAPH, method="fmtc-sums")
     assert conducted(transport, spec)[-1] == "ended"
     (line,) = [line for line in read_lines(kits["a"] / LEDGER) if line["phase"] == "survey"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from ..linalg.neighbors import nearest_neighbors
 from .released import weighted_kmeans
@@ -113,13 +112,6 @@ def keeps_public(X: Array, judge: Array, public: Array, alone: Array) -> tuple[b
         ours, own = measure(X, public, judge), measure(X, alone, judge)
         ratios.append(ours / own if own > 0 else 1.0)
     return min(ratios) >= KEEP, min(ratios)
-
-
-def order_of(own: Array, public: Array, k: int) -> Array:
-    """Which of the client's own clusters takes each public number: those that share most rows; (k,)."""
-    shared = np.zeros((k, k))
-    np.add.at(shared, (public, own), 1)
-    return linear_sum_assignment(-shared)[1]
 
 
 def held_back(n: int, seed: int) -> Array:

@@ -316,27 +316,26 @@ def check_form(path: Path | str, value: Any, form: Any, where: str = "") -> None
     ...
     fmtc.errors.FileError: a.json is damaged: names[1] is 5, not a string
     """
-    if isinstance(form, tuple):
-        suited = [one for one in form if _is_like(value, one)]
-        if suited:
-            check_form(path, value, suited[0], where)
-            return
-    elif _is_like(value, form):
-        if isinstance(form, list):
-            for place, item in enumerate(value):
-                check_form(path, item, form[0], f"{where}[{place}]")
-        elif isinstance(form, dict):
-            above = f"{where}." if where else ""
-            lacking = [name for name in form if name is not str and not name.endswith("?") and name not in value]
-            if lacking:
-                raise FileError(f"{path} is damaged: it lacks {', '.join(above + name for name in lacking)}")
-            for name, item in value.items():
-                inner = form.get(name, form.get(f"{name}?", form.get(str, ...)))
-                if inner is not ...:
-                    check_form(path, item, inner, f"{above}{name}")
-        return
-    shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}…"
-    raise FileError(f"{path} is damaged: {where or 'its content'} is {shown}, not {_named(form)}")
+    suited = [one for one in (form if isinstance(form, tuple) else (form,)) if _is_like(value, one)]
+    if not suited:
+        shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}…"
+        raise FileError(f"{path} is damaged: {where or 'its content'} is {shown}, not {_named(form)}")
+    if isinstance(suited[0], list):
+        for place, item in enumerate(value):
+            check_form(path, item, suited[0][0], f"{where}[{place}]")
+    elif isinstance(suited[0], dict):
+        _check_table(path, value, suited[0], f"{where}." if where else "")
+
+
+def _check_table(path: Path | str, table: Mapping[str, Any], form: Mapping[Any, Any], above: str) -> None:
+    """`check_form` of the parts of a table."""
+    lacking = [name for name in form if name is not str and not name.endswith("?") and name not in table]
+    if lacking:
+        raise FileError(f"{path} is damaged: it lacks {', '.join(above + name for name in lacking)}")
+    for name, item in table.items():
+        inner = form.get(name, form.get(f"{name}?", form.get(str, ...)))
+        if inner is not ...:
+            check_form(path, item, inner, f"{above}{name}")
 
 
 def _is_like(value: Any, form: Any) -> bool:

@@ -29,9 +29,8 @@ from .files import (
 from .states import flatten, unflatten
 
 if TYPE_CHECKING:
-    from ..atlas import Presence
-    from ..inference import ClientModel
-    from ..shared import Shared
+    from ..models import ClientModel, Presence
+    from ..models.shared import Shared
 
 MODEL_FORMAT = 2
 CLIENT_FORMAT = 2
@@ -101,7 +100,7 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
             name = f"{names[cid]}.safetensors"
             arrays, rest = flatten(client)
             about = {"kind": "fmtc client model", "schema": CLIENT_FORMAT, "client_id": cid}
-            write_tensors(folder / name, arrays, about | {"view": view_of(client), "model": rest})
+            write_tensors(folder / name, arrays, about | {"view": client.kind, "model": rest})
             entry: dict[str, Any] = {"file": name, "sha256": _digest(folder / name)}
             if cid in saved.presence:
                 entry["presence"] = list(saved.presence[cid])
@@ -151,17 +150,19 @@ def portable(params: Mapping[str, Any]) -> dict[str, Any]:
 def write_shared(path: Path, shared: Shared) -> None:
     """Keep what all clients of a run have in common."""
     arrays, rest = flatten(shared)
-    write_tensors(path, arrays, {"kind": "fmtc common state", "schema": COMMON_FORMAT, "shared": rest})
+    write_tensors(
+        path, arrays, {"kind": "fmtc common state", "schema": COMMON_FORMAT, "shared": rest | {"view": shared.view}}
+    )
 
 
 def read_shared(path: Path) -> Shared:
     """Undo `write_shared`."""
-    from ..shared import Shared
+    from ..models.shared import SHARED
 
     arrays, about = read_tensors(path)
     check_schema(path, about, "fmtc common state", COMMON_FORMAT)
     try:
-        found: Shared = unflatten(Shared, arrays, about["shared"])
+        found: Shared = unflatten(SHARED[about["shared"]["view"]], arrays, about["shared"])
     except (KeyError, TypeError, AttributeError, ValueError, StopIteration) as error:
         raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
     return found
@@ -210,7 +211,7 @@ def _read_presence(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, 
 
 
 def _read_told(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, list[tuple[float, str]]]:
-    from ..atlas import FLAGS
+    from ..describe import FLAGS
 
     found = {}
     for cid, entry in clients.items():
@@ -310,7 +311,7 @@ def _changed(name: str, value: Any) -> Any:
 
 
 def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: int) -> ClientModel:
-    from ..inference import AnchorModel, GraphModel, MixtureModel
+    from ..models import KINDS
 
     path = folder / Path(entry["file"]).name  # never outside the folder
     arrays, about = read_tensors(path)
@@ -320,9 +321,7 @@ def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: in
     if about["schema"] < 2:
         return _read_first_format(path, arrays, d, k)
     try:
-        kinds: dict[str, Any] = {"graph": GraphModel, "mixture": MixtureModel, "anchors": AnchorModel}
-        kind = kinds[about["view"]]
-        model: ClientModel = unflatten(kind, arrays, about["model"])
+        model: ClientModel = unflatten(KINDS[about["view"]], arrays, about["model"])
         fits = model.fits(d, k)
     except (KeyError, TypeError, AttributeError, ValueError, IndexError, StopIteration) as error:
         raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
@@ -331,16 +330,9 @@ def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: in
     return model
 
 
-def view_of(model: ClientModel) -> str:
-    """The view that a client's model belongs to."""
-    from ..inference import AnchorModel, MixtureModel
-
-    return "anchors" if isinstance(model, AnchorModel) else "mixture" if isinstance(model, MixtureModel) else "graph"
-
-
 def _read_first_format(path: Path, arrays: Mapping[str, np.ndarray], d: int, k: int) -> ClientModel:
     """A model of the graph view with unit centres, as earlier versions wrote it."""
-    from ..inference import GraphModel
+    from ..models import GraphModel
 
     lacking = [name for name in ("W", "centers", "spread") if name not in arrays]
     if lacking:

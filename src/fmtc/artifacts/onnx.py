@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..inference import NO_ANCHOR, AnchorModel, ClientModel, GraphModel, MixtureModel
+from ..models import ClientModel
 from .files import write_file
-from .models import view_of
 
 Array = np.ndarray
 
@@ -50,44 +49,23 @@ def export_onnx(
     if dtype not in (np.float32, np.float64):
         raise ValueError(f"dtype must be float32 or float64, got {dtype}")
     kind = TensorProto.FLOAT if dtype == np.float32 else TensorProto.DOUBLE
-    w = _Writer()
-    X = w("Cast", "X", to=TensorProto.DOUBLE) if dtype == np.float32 else "X"
-    if isinstance(model, AnchorModel):
-        scores, columns = _anchor_scores(w, X, model)
-        missing = "NaN is a missing number: it counts as the middle of its bounds; a missing category is no level"
-    elif isinstance(model, MixtureModel):
-        scores, columns = _mixture_scores(w, X, model)
-        missing = "NaN is a missing cell: the answer comes from the other cells of the row"
-        if model.frame.axes is not None:
-            missing = "NaN is a missing number: it counts as the mean of its column; a missing category is no level"
-    else:
-        scores, columns = _graph_scores(w, X, model)
-        missing = "NaN is a missing number: it counts as the mean of its column; a missing category is no level"
-        if model.fill is None:
-            missing = "no cell may be missing"
-    P = w("Softmax", scores, axis=1)
+    w = Writer()
+    drawn = model.onnx(w, w("Cast", "X", to=TensorProto.DOUBLE) if dtype == np.float32 else "X")
+    P = w("Softmax", drawn.scores, axis=1)
     wrong = w("IsNaN", w("ReduceSum", P, w.integers([1]), keepdims=0))
-    w("Where", wrong, w.integers(-1), w("ArgMax", scores, axis=1, keepdims=0), into="label")
+    w("Where", wrong, w.integers(-1), w("ArgMax", drawn.scores, axis=1, keepdims=0), into="label")
     answer = w("Where", w("Unsqueeze", wrong, w.integers([1])), w.numbers(np.nan), P)
     w("Cast", answer, into="probability", to=kind)
-    graph = helper.make_graph(
-        w.nodes,
-        "fmtc",
-        [helper.make_tensor_value_info("X", kind, ["rows", columns])],
-        [
-            helper.make_tensor_value_info("label", TensorProto.INT64, ["rows"]),
-            helper.make_tensor_value_info("probability", kind, ["rows", model.k]),
-        ],
-        w.stored,
-    )
+    value = helper.make_tensor_value_info
+    answers = [value("label", TensorProto.INT64, ["rows"]), value("probability", kind, ["rows", model.k])]
+    graph = helper.make_graph(w.nodes, "fmtc", [value("X", kind, ["rows", drawn.columns])], answers, w.stored)
     opset = [helper.make_opsetid("", OPSET)]
     proto = helper.make_model(
         graph, opset_imports=opset, producer_name="fmtc", producer_version=__version__, ir_version=9
     )
-    about = {"view": view_of(model), "missing": missing, "invalid": INVALID}
-    levels = model.frame.levels if isinstance(model, MixtureModel) else model.levels
-    if levels is not None:
-        about["levels"] = ",".join(map(str, levels))
+    about = {"view": model.kind, "missing": drawn.missing, "invalid": INVALID}
+    if drawn.levels:
+        about["levels"] = ",".join(map(str, drawn.levels))
         about["categories"] = "levels: of each column, 0 for numbers; a category is the number of its level, from 0"
     helper.set_model_props(proto, {**about, **(notes or {})})
     onnx.checker.check_model(proto)
@@ -95,7 +73,7 @@ def export_onnx(
     return path
 
 
-class _Writer:
+class Writer:
     """Nodes and constants of a graph. A call adds a node and returns the name of its output."""
 
     def __init__(self, prefix: str = "") -> None:
@@ -104,6 +82,7 @@ class _Writer:
         self.prefix = prefix
 
     def __call__(self, operator: str, *inputs: str, into: str | None = None, **attributes: Any) -> str:
+        """Add a node, whose output is called `into` if that is given."""
         from onnx import helper
 
         name = into or f"{self.prefix}{operator.lower()}_{len(self.nodes)}"
@@ -131,197 +110,77 @@ class _Writer:
         self.stored.append(numpy_helper.from_array(array, name))
         return name
 
+    # ------------------------------------------------------------------------------------------------- rows
 
-# ----------------------------------------------------------------------------------------------------- graph view
-
-
-def _graph_scores(w: _Writer, X: str, model: GraphModel) -> tuple[str, int | str]:
-    """Logarithm of the probabilities but for a row's constant; and the number of columns of X."""
-    levels = () if model.levels is None else tuple(int(size) for size in model.levels)
-    width = len(model.W) if model.lift is None else len(model.lift.frequencies)
-    columns: int | str = len(levels) or width
-    rows = _expanded(w, X, levels)
-    fill = model.fill
-    if model.keep is not None:
-        rows = w("Gather", rows, w.integers(model.keep), axis=1)
-        columns = "features" if fill is None else len(fill)
-        fill = None if fill is None else fill[model.keep]
-    if fill is not None:
-        rows = w("Where", w("IsNaN", rows), w.numbers(fill), rows)
-    if model.lift is not None:
-        assert model.stretch is not None
-        rows = w("Div", rows if fill is None else w("Sub", rows, w.numbers(fill)), w.numbers(model.stretch))
-        phase = w("MatMul", w("Sub", rows, w.numbers(model.lift.shift)), w.numbers(model.lift.frequencies))
-        half = w.numbers(np.sqrt(model.lift.frequencies.shape[1]))
-        rows = w("Div", w("Concat", w("Cos", phase), w("Sin", phase), axis=1), half)
-    if model.mean is not None:
-        rows = w("Sub", rows, w.numbers(model.mean))
-    unit = _unit_rows(w, w("MatMul", rows, w.numbers(model.W)))
-    centers = model.centers.astype(np.float64)
-    if model.precision is None:
-        allowed = model.log_shares
-        sharpness = 1 / max(model.spread / np.isfinite(allowed).sum(), 1e-12)
-        scores = w("Mul", w("MatMul", unit, w.numbers(centers.T)), w.numbers(sharpness))
-        return scores if model.lacks is None else w("Add", scores, w.numbers(allowed)), columns
-    return _linear_scores(w, unit, centers, model.precision, model.log_shares), columns
-
-
-def _expanded(w: _Writer, X: str, levels: tuple[int, ...]) -> str:
-    """Numbers, then an indicator for each level of each category; NaN equals no level."""
-    from onnx import TensorProto
-
-    if not any(levels):
-        return X
-    parts = []
-    numbers = [j for j, size in enumerate(levels) if not size]
-    if numbers:
-        parts.append(w("Gather", X, w.integers(numbers), axis=1))
-    which = [j for j, size in enumerate(levels) for _ in range(size)]
-    level = np.concatenate([np.arange(size) for size in levels])
-    found = w("Equal", w("Gather", X, w.integers(which), axis=1), w.numbers(level))
-    parts.append(w("Cast", found, to=TensorProto.DOUBLE))
-    return w("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
-
-
-def _unit_rows(w: _Writer, rows: str) -> str:
-    """Rows of length 1; a zero row stays zero."""
-    square = w("ReduceSum", w("Mul", rows, rows), w.integers([1]), keepdims=1)
-    return w("Div", rows, w("Sqrt", w("Max", square, w.numbers(np.finfo(np.float64).tiny))))
-
-
-def _linear_scores(w: _Writer, Z: str, means: Array, precision: Array, log_shares: Array) -> str:
-    """Log of share times density of each cluster, all cells filled, but for a row's constant; (n, r) -> (n, k)."""
-    V = precision @ means.T
-    c = log_shares - 0.5 * (means.T * V).sum(axis=0)
-    return w("Add", w("MatMul", Z, w.numbers(V)), w.numbers(c))
-
-
-# --------------------------------------------------------------------------------------------------- mixture view
-
-
-def _mixture_scores(w: _Writer, X: str, model: MixtureModel) -> tuple[str, int | str]:
-    """Log of share times density of each cluster but for a row's constant; and the number of columns of X."""
-    frame = model.frame
-    levels = () if frame.levels is None else tuple(int(size) for size in frame.levels)
-    precision = np.linalg.inv(model.covariance)
-    precision = (precision + precision.T) / 2
-    if frame.axes is not None:
-        rows = _expanded(w, X, levels)
-        columns: int | str = len(levels) or len(frame.axes)
-        if frame.keep is not None:
-            rows, columns = w("Gather", rows, w.integers(frame.keep), axis=1), "features"
-        if frame.shift is not None:
-            rows = w("Sub", rows, w.numbers(frame.shift))
-        if frame.stretch is not None:
-            rows = w("Div", rows, w.numbers(frame.stretch))
-        rows = w("Where", w("IsNaN", rows), w.numbers(0.0), rows)
-        if frame.keep is not None:
-            rows = _unit_rows(w, rows)
-        Z = w("MatMul", rows, w.numbers(frame.axes))
-        if frame.origin is not None:
-            Z = w("Sub", Z, w.numbers(frame.origin))
-        return _linear_scores(w, Z, model.means, precision, model.log_shares), columns
-    r = model.means.shape[1]
-    columns = len(levels) or r
-    shape = w("Concat", w("Shape", X, start=0, end=1), w.integers([model.k]), axis=0)
-    scores = w("Expand", w.numbers(model.log_shares[None]), shape)
-    if r:
+    def expanded(self, X: str, levels: tuple[int, ...]) -> str:
+        """Numbers, then an indicator for each level of each category; NaN equals no level."""
+        if not any(levels):
+            return X
         numbers = [j for j, size in enumerate(levels) if not size]
-        Z = w("Gather", X, w.integers(numbers), axis=1) if any(levels) else X
-        if frame.shift is not None:
-            Z = w("Sub", Z, w.numbers(frame.shift[:r]))
-        if frame.stretch is not None:
-            Z = w("Div", Z, w.numbers(frame.stretch[:r]))
-        flat = np.zeros(model.k)
-        whole = _linear_scores(w, Z, model.means, precision, flat)
-        scores = w("Add", scores, _with_missing(w, Z, whole, model.means, model.covariance))
-    if any(levels):
-        scores = w("Add", scores, _category_scores(w, X, levels, model.profiles))
-    return scores, columns
+        found = self.indicators(X, levels)
+        return self("Concat", self("Gather", X, self.integers(numbers), axis=1), found, axis=1) if numbers else found
 
+    def indicators(self, X: str, levels: tuple[int, ...]) -> str:
+        """An indicator for each level of each category."""
+        from onnx import TensorProto
 
-def _anchor_scores(w: _Writer, X: str, model: AnchorModel) -> tuple[str, int | str]:
-    """Minus half the squared distance to the nearest anchor of each cluster, in units of its width."""
-    from onnx import TensorProto
+        which = [j for j, size in enumerate(levels) for _ in range(size)]
+        level = np.concatenate([np.arange(size) for size in levels])
+        found = self("Equal", self("Gather", X, self.integers(which), axis=1), self.numbers(level))
+        return self("Cast", found, to=TensorProto.DOUBLE)
 
-    levels = () if model.levels is None else tuple(int(size) for size in model.levels)
-    columns = len(levels) or len(model.low)
-    numbers = w("Gather", X, w.integers([j for j, size in enumerate(levels) if not size]), axis=1) if levels else X
-    middle, half = model.low / 2 + model.high / 2, model.high / 2 - model.low / 2
-    Z = w("Div", w("Sub", numbers, w.numbers(middle)), w.numbers(half))
-    Z = w("Clip", w("Where", w("IsNaN", Z), w.numbers(0.0), Z), w.numbers(-1.0), w.numbers(1.0))
-    parts = [Z]
-    for j, size in enumerate(levels):
-        if size:
-            code = w("Gather", X, w.integers([j]), axis=1)
-            parts.append(w("Cast", w("Equal", code, w.numbers(np.arange(float(size))[None])), to=TensorProto.DOUBLE))
-    Z = w("Concat", *parts, axis=1) if len(parts) > 1 else Z
-    Z = w("Sub", w("Mul", Z, w.numbers(columns**-0.5)), w.numbers(model.mean))
-    Y = w("Div", Z, w("Max", w("ReduceL2", Z, axes=[1], keepdims=1), w.numbers(model.radius)))
-    E = w("MatMul", Y, w.numbers(model.basis))
-    E = w("Div", E, w("Max", w("ReduceL2", E, axes=[1], keepdims=1), w.numbers(model.size)))
-    precision = np.eye(len(model.basis[0])) if model.precision is None else model.precision
-    V = precision @ model.anchors.T
-    own = w("ReduceSum", w("Mul", w("MatMul", E, w.numbers(precision)), E), w.integers([1]), keepdims=1)
-    gap = w("Add", w("Sub", own, w("MatMul", E, w.numbers(2 * V))), w.numbers((model.anchors.T * V).sum(axis=0)))
-    each = []
-    for cluster in range(model.k):
-        mine = np.flatnonzero(model.clusters == cluster)
-        if len(mine):
-            near = w("ReduceMin", w("Gather", gap, w.integers(mine), axis=1), axes=[1], keepdims=1)
-            each.append(w("Max", near, w.numbers(0.0)))
-        else:
-            each.append(w("Add", w("Mul", own, w.numbers(0.0)), w.numbers(NO_ANCHOR)))
-    squares = w("Concat", *each, axis=1)
-    if model.precision is None:
-        scores = w("Mul", squares, w.numbers(-0.5 / model.width**2))
-    else:
-        scores = w("Add", w("Mul", squares, w.numbers(-0.5)), w.numbers(model.log_shares))
-    zeros = w("Mul", w("Where", w("IsNaN", X), w.numbers(0.0), X), w.numbers(0.0))  # NaN where a cell is infinite
-    return w("Add", scores, w("ReduceSum", zeros, w.integers([1]), keepdims=1)), columns
+    def unit_rows(self, rows: str) -> str:
+        """Rows of length 1; a zero row stays zero."""
+        square = self("ReduceSum", self("Mul", rows, rows), self.integers([1]), keepdims=1)
+        return self("Div", rows, self("Sqrt", self("Max", square, self.numbers(np.finfo(np.float64).tiny))))
 
+    # ------------------------------------------------------------------------------------------ densities of rows
 
-def _category_scores(w: _Writer, X: str, levels: tuple[int, ...], profiles: Array) -> str:
-    """Log-probability of the categories of each row under each cluster; a missing one adds 0; (n, d) -> (n, k)."""
-    from onnx import TensorProto
+    def linear_scores(self, Z: str, means: Array, precision: Array, log_shares: Array) -> str:
+        """Log of share times density of each cluster, all cells filled, but for a row's constant; (n, r) -> (n, k)."""
+        V = precision @ means.T
+        c = log_shares - 0.5 * (means.T * V).sum(axis=0)
+        return self("Add", self("MatMul", Z, self.numbers(V)), self.numbers(c))
 
-    sizes = np.array([size for size in levels if size])
-    starts = np.cumsum([0, *sizes])[:-1]
-    padded = np.vstack([np.log(profiles).T, np.zeros((1, len(profiles)))])
-    codes = w("Gather", X, w.integers([j for j, size in enumerate(levels) if size]), axis=1)
-    known = w("And", w("GreaterOrEqual", codes, w.numbers(0.0)), w("Less", codes, w.numbers(sizes)))
-    inside = w("Cast", w("Where", known, codes, w.numbers(0.0)), to=TensorProto.INT64)
-    place = w("Where", known, w("Add", inside, w.integers(starts)), w.integers(len(padded) - 1))
-    return w("ReduceSum", w("Gather", w.numbers(padded), place, axis=0), w.integers([1]), keepdims=0)
+    def category_scores(self, X: str, levels: tuple[int, ...], profiles: Array) -> str:
+        """Log-probability of the categories of each row under each cluster; a missing one adds 0; (n, d) -> (n, k)."""
+        from onnx import TensorProto
 
+        sizes = np.array([size for size in levels if size])
+        starts = np.cumsum([0, *sizes])[:-1]
+        padded = np.vstack([np.log(profiles).T, np.zeros((1, len(profiles)))])
+        codes = self("Gather", X, self.integers([j for j, size in enumerate(levels) if size]), axis=1)
+        known = self("And", self("GreaterOrEqual", codes, self.numbers(0.0)), self("Less", codes, self.numbers(sizes)))
+        inside = self("Cast", self("Where", known, codes, self.numbers(0.0)), to=TensorProto.INT64)
+        place = self("Where", known, self("Add", inside, self.integers(starts)), self.integers(len(padded) - 1))
+        return self("ReduceSum", self("Gather", self.numbers(padded), place, axis=0), self.integers([1]), keepdims=0)
 
-def _with_missing(w: _Writer, Z: str, whole: str, means: Array, covariance: Array) -> str:
-    """The scores of complete rows, with those of rows with missing numbers put in their places.
+    def with_missing(self, Z: str, whole: str, means: Array, covariance: Array) -> str:
+        """The scores of complete rows, with those of rows with missing numbers put in their places.
 
-    The filled cells o of a row have the score ``-(z - m_j)_oᵀ (S_oo)⁻¹ (z - m_j)_o / 2``. Gaussian elimination finds it
-    with plain operators: where a cell is missing, row and column of S are those of the unit matrix and the entry of
-    z - m_j is 0. In step p all that remains of ``[S | z - m_1, ..., z - m_k]`` loses its part along coordinate p, and
-    the squared entries of row p over the pivot add up to the form. As stable as a Cholesky factor. One loop goes over
-    blocks of rows, one over coordinates.
-    """
-    from onnx import TensorProto
+        The filled cells o of a row have the score ``-(z - m_j)_oᵀ (S_oo)⁻¹ (z - m_j)_o / 2``. Gaussian elimination
+        finds it with plain operators: where a cell is missing, row and column of S are those of the unit matrix and the
+        entry of z - m_j is 0. In step p all that remains of ``[S | z - m_1, ..., z - m_k]`` loses its part along
+        coordinate p, and the squared entries of row p over the pivot add up to the form. As stable as a Cholesky
+        factor. One loop goes over blocks of rows, one over coordinates.
+        """
+        from onnx import TensorProto
 
-    count = w("ReduceSum", w("Cast", w("IsNaN", Z), to=TensorProto.INT64), w.integers([1]), keepdims=0)
-    which = w("Squeeze", w("NonZero", count), w.integers([0]))
-    rows = w("Gather", Z, which, axis=0)
-    blocks = w("Div", w("Add", w("Size", which), w.integers(BLOCK - 1)), w.integers(BLOCK))
-    empty = w.numbers(np.zeros((0, len(means))))
-    found = w("Loop", blocks, "", empty, body=_block_graph(rows, means, covariance))
-    return w("ScatterND", whole, w("Unsqueeze", which, w.integers([1])), found)
+        count = self("ReduceSum", self("Cast", self("IsNaN", Z), to=TensorProto.INT64), self.integers([1]), keepdims=0)
+        which = self("Squeeze", self("NonZero", count), self.integers([0]))
+        rows = self("Gather", Z, which, axis=0)
+        blocks = self("Div", self("Add", self("Size", which), self.integers(BLOCK - 1)), self.integers(BLOCK))
+        empty = self.numbers(np.zeros((0, len(means))))
+        found = self("Loop", blocks, "", empty, body=_block_graph(rows, means, covariance))
+        return self("ScatterND", whole, self("Unsqueeze", which, self.integers([1])), found)
 
 
 def _block_graph(rows: str, means: Array, covariance: Array) -> Any:
     """Body of the loop over blocks of rows with missing numbers; appends their scores to those found before."""
     from onnx import TensorProto, helper
 
-    value = helper.make_tensor_value_info
     k, r = means.shape
-    w = _Writer("block_")
+    w = Writer("block_")
     begin = w("Mul", "block", w.integers([BLOCK]))
     Z = w("Slice", rows, begin, w("Add", begin, w.integers([BLOCK])), w.integers([0]))
     hole = w("IsNaN", Z)
@@ -340,25 +199,12 @@ def _block_graph(rows: str, means: Array, covariance: Array) -> Any:
     w.nodes.append(steps)
     w("Concat", "found", w("Mul", "block_form", w.numbers(-0.5)), into="found_next", axis=0)
     w("Identity", "block_go", into="block_go_next")
-    return helper.make_graph(
-        w.nodes,
-        "one_block",
-        [
-            value("block", TensorProto.INT64, []),
-            value("block_go", TensorProto.BOOL, []),
-            value("found", TensorProto.DOUBLE, None),
-        ],
-        [value("block_go_next", TensorProto.BOOL, []), value("found_next", TensorProto.DOUBLE, None)],
-        w.stored,
-    )
+    return _body(w, "one_block", ["block", "block_go", "found"], ["block_go_next", "found_next"])
 
 
 def _step_graph(r: int, k: int) -> Any:
     """Body of the loop over coordinates: one step of the elimination."""
-    from onnx import TensorProto, helper
-
-    value = helper.make_tensor_value_info
-    w = _Writer("step_")
+    w = Writer("step_")
     row = w("Gather", "step_state", "step", axis=1)
     scaled = w("Div", row, w("Gather", row, w("Unsqueeze", "step", w.integers([0])), axis=1))
     factor = w("Slice", row, w.integers([0]), w.integers([r]), w.integers([1]))
@@ -367,22 +213,23 @@ def _step_graph(r: int, k: int) -> Any:
     ends = w.integers([r]), w.integers([r + k]), w.integers([1])
     w("Add", "step_form", w("Mul", w("Slice", row, *ends), w("Slice", scaled, *ends)), into="next_form")
     w("Identity", "step_go", into="next_go")
-    return helper.make_graph(
-        w.nodes,
-        "one_coordinate",
-        [
-            value("step", TensorProto.INT64, []),
-            value("step_go", TensorProto.BOOL, []),
-            value("step_state", TensorProto.DOUBLE, None),
-            value("step_form", TensorProto.DOUBLE, None),
-        ],
-        [
-            value("next_go", TensorProto.BOOL, []),
-            value("next_state", TensorProto.DOUBLE, None),
-            value("next_form", TensorProto.DOUBLE, None),
-        ],
-        w.stored,
-    )
+    inputs = ["step", "step_go", "step_state", "step_form"]
+    return _body(w, "one_coordinate", inputs, ["next_go", "next_state", "next_form"])
 
 
-__all__ = ["export_onnx"]
+def _body(w: Writer, name: str, inputs: list[str], outputs: list[str]) -> Any:
+    """The body of a loop: its number, whether it goes on, then arrays of numbers; and what comes of the last two."""
+    from onnx import TensorProto, helper
+
+    number, go, *states = inputs
+    again, *found = outputs
+
+    def values(names: list[str]) -> list[Any]:
+        return [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in names]
+
+    count = helper.make_tensor_value_info(number, TensorProto.INT64, [])
+    before, after = (helper.make_tensor_value_info(flag, TensorProto.BOOL, []) for flag in (go, again))
+    return helper.make_graph(w.nodes, name, [count, before, *values(states)], [after, *values(found)], w.stored)
+
+
+__all__ = ["Writer", "export_onnx"]

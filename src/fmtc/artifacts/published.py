@@ -9,8 +9,8 @@ from typing import Any
 
 from ..errors import FileError
 from ..kernels.encoding import expanded_width
+from ..models.shared import Published
 from ..schema import Schema
-from ..shared import Published
 from ..tables import TextRecipe
 from .files import COUNT, check_form, check_schema, new_folder, read_json, read_tensors, write_json, write_tensors
 from .models import current_settings, portable, read_schema

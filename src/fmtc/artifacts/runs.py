@@ -35,7 +35,7 @@ from .models import MODEL_FILE, ROUND
 if TYPE_CHECKING:
     import polars as pl
 
-    from ..atlas import Atlas
+    from ..describe import Atlas
     from ..estimator import FMTC
     from ..runtime.driver import RoundRecord
     from ..tables.reading import Reading
@@ -139,7 +139,6 @@ EXTRAS = {
     "report": "jinja2",
     "onnx": "onnx",
     "federation": "nvflare",
-    "data": "av",
     "knn": "faiss-cpu",
     "gpu": "torch",
     "excel": "openpyxl",
@@ -156,7 +155,7 @@ class SiloResult:
     probabilities: Array  # n x k
     line: dict[str, Any]  # in the report
     shown: Array  # positions of the rows that are shown
-    view: Array  # `fmtc.inference.plotted` of the rows that are shown
+    view: Array  # the rows that are shown, where clusters are apart; see `ClientModel.plotted`
 
 
 def results(
@@ -180,7 +179,6 @@ def results(
     list of SiloResult
         In the order of `silos`.
     """
-    from ..inference import plotted
     from ..metrics import clustering_scores
 
     found = []
@@ -201,7 +199,7 @@ def results(
                 truth = [silo.labels[row] for row in known]
                 line |= clustering_scores(truth, mine[known])
         rows = np.sort(rng.permutation(len(mine))[:shown])
-        view = plotted(silo.X[rows], model._models[silo.name])
+        view = model._models[silo.name].plotted(silo.X[rows])
         found.append(SiloResult(silo, mine, model.predict_proba(silo.X, clients=silo.name), line, rows, view))
     return found
 
@@ -248,8 +246,7 @@ def report(
     dict
         Ready for `write_run`; the lines of the silos are in "silos", their mean in "mean".
     """
-    from ..shared import chosen_coupling
-
+    shared = getattr(model, "_shared", None)
     return {
         "kind": "fmtc report",
         "schema": REPORT_FORMAT,
@@ -263,7 +260,7 @@ def report(
         "view": model.view_,
         "view_reason": model.view_reason_,
         "scaled": model._scales,
-        "coupling": chosen_coupling(getattr(model, "_shared", None), model),
+        "coupling": shared and shared.coupling(model),
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
         "seconds": seconds,
@@ -445,7 +442,7 @@ def write_atlas(folder: Path, atlas: Mapping[str, Any]) -> None:
 
 def read_atlas(folder: Path) -> Atlas | None:
     """What `write_atlas` has kept; None in a run of an older version, and in a model."""
-    from ..atlas import FLAGS, Atlas
+    from ..describe import FLAGS, Atlas
 
     file = folder / ATLAS
     document = _read_words(file, "fmtc atlas", ATLAS_FORMAT, DRAWN)
@@ -517,26 +514,30 @@ def label_table(
     import polars as pl
 
     order = np.argsort(np.concatenate([silo.rows for silo in silos]), kind="stable")
-    cluster, probability = np.concatenate(labels)[order], np.concatenate(P)[order]
-    columns: dict[str, Any] = {}
-    if silos[0].ids is None:
-        columns["row"] = np.concatenate([silo.rows for silo in silos])[order]
-    else:
-        ids = [name for silo in silos for name in silo.ids or ()]
-        name = silos[0].id_name or "id"
-        taken = name in ("client", "cluster", "probability", "outlier", "confidence") or name.startswith("probability_")
-        columns["id" if taken else name] = [ids[i] for i in order]
+
+    def sorted_by_row(parts: Iterable[Any]) -> Any:
+        return np.concatenate([np.asarray(part) for part in parts])[order]
+
+    cluster, probability = sorted_by_row(labels), sorted_by_row(P)
+    columns: dict[str, Any] = _row_names(silos, order)
     if clients:
         names = [silo.name for silo in silos for _ in silo.rows]
         columns["client"] = [names[i] for i in order]
     columns |= {"cluster": cluster, "probability": probability[np.arange(len(cluster)), cluster]}
-    if outliers is not None:
-        columns["outlier"] = np.concatenate(outliers)[order]
-    if confidence is not None:
-        columns["confidence"] = np.concatenate(confidence)[order]
+    more = {"outlier": outliers, "confidence": confidence}
+    columns |= {name: sorted_by_row(parts) for name, parts in more.items() if parts is not None}
     if proba:
         columns |= {f"probability_{j}": probability[:, j] for j in range(probability.shape[1])}
     return pl.DataFrame(columns)
+
+
+def _row_names(silos: Sequence[Silo], order: Array) -> dict[str, Any]:
+    """The first column of a table of labels: identifiers of the rows or, without any, their numbers."""
+    if silos[0].ids is None:
+        return {"row": np.concatenate([silo.rows for silo in silos])[order]}
+    ids, name = [name for silo in silos for name in silo.ids or ()], silos[0].id_name or "id"
+    taken = name in ("client", "cluster", "probability", "outlier", "confidence") or name.startswith("probability_")
+    return {"id" if taken else name: [ids[i] for i in order]}
 
 
 def with_labels(
@@ -655,46 +656,57 @@ def join_labels(
     client_column : str, optional
         Column of `table` that names the silo of each row.
     """
-    from ..tables.formats import stem_of
-
-    for column in (id_column, client_column):
-        if column is not None and column not in table.columns:
-            raise DataError(f"{file} has no column {column!r}; {nearest_names(column, table.columns)}")
-    names = [str(name).strip() for name in table.get_column(client_column)] if client_column is not None else None
-    if names is None:
-        own = stem_of(file) if stem_of(file) in labels else None
-        own = next(iter(labels)) if own is None and len(labels) == 1 else own
-        labels = labels if own is None else {own: labels[own]}
+    unknown = [str(name) for name in (id_column, client_column) if name not in (None, *table.columns)]
+    if unknown:
+        raise DataError(f"{file} has no column {unknown[0]!r}; {nearest_names(unknown[0], table.columns)}")
+    if client_column is None:
+        labels = _of_file(labels, file)
     key = next(iter(labels.values())).columns[0]
     by_row = key == "row"
-    if not by_row:
-        id_column = id_column or key
-        if id_column not in table.columns:
-            raise DataError(
-                f"{file} has no column {id_column!r}, which identifies the rows of the run; "
-                f"{nearest_names(id_column, table.columns)}"
-            )
-    elif id_column is not None:
+    if by_row and id_column is not None:
         raise DataError("the run has no identifiers, so rows are joined by their place; omit the identifier")
-    known: dict[Any, tuple[int, float]] = {}
+    named = id_column or key
+    if not by_row and named not in table.columns:
+        raise DataError(
+            f"{file} has no column {named!r}, which identifies the rows of the run; "
+            f"{nearest_names(named, table.columns)}"
+        )
+    known = _by_mark(labels, file, key, by_silo=client_column is not None)
+    ids: list[Any] = list(range(table.height)) if by_row else list(map(str, table.get_column(named)))
+    silos = [""] * table.height
+    if client_column is not None and not by_row:
+        silos = [str(name).strip() for name in table.get_column(client_column)]
+    marks = list(zip(silos, ids, strict=True))
+    found = [(row, *known[mark]) for row, mark in enumerate(marks) if mark in known]
+    rows, clusters, probabilities = zip(*found, strict=True) if found else ((), (), ())
+    return with_labels(table, np.array(rows, int), np.array(clusters, int), np.array(probabilities, float))
+
+
+def _of_file(labels: Mapping[str, pl.DataFrame], file: Path) -> Mapping[str, pl.DataFrame]:
+    """Labels of the silo that a file is named after, or of the only one there is; else of all."""
+    from ..tables.formats import stem_of
+
+    own = stem_of(file)
+    return {own: labels[own]} if own in labels else labels
+
+
+def _by_mark(
+    labels: Mapping[str, pl.DataFrame], file: Path, key: str, *, by_silo: bool
+) -> dict[tuple[str, Any], tuple[int, float]]:
+    """Cluster and probability by what tells rows apart: their number or identifier and, where it counts, their silo."""
+    known: dict[tuple[str, Any], tuple[int, float]] = {}
     twice = set()
     for silo, found in labels.items():
         for name, cluster, p in found.select(key, "cluster", "probability").iter_rows():
-            mark = (silo if names is not None and not by_row else "", int(name) if by_row else name)
+            mark = ("", int(name)) if key == "row" else (silo if by_silo else "", name)
             twice |= {mark} & known.keys()
             known[mark] = (cluster, p)
-    if twice and by_row:
+    if twice and key == "row":
         raise DataError(f"{file}: rows of which silo? The run is of {listed(labels)}; name one with --client")
     if twice:
-        raise DataError(f"{len(twice)} identifiers of the run, such as {min(map(str, (t[1] for t in twice)))!r}, stand "
+        raise DataError(f"{len(twice)} identifiers of the run, such as {min(str(t[1]) for t in twice)!r}, stand "
                         "for more than one row; name the silo, or a column with it")  # fmt: skip
-    ids = list(range(table.height)) if by_row else [str(name) for name in table.get_column(id_column)]  # type: ignore[arg-type]
-    marks = [(names[row] if names is not None and not by_row else "", name) for row, name in enumerate(ids)]
-    rows = [row for row, mark in enumerate(marks) if mark in known]
-    pairs = [known[marks[row]] for row in rows]
-    return with_labels(
-        table, np.array(rows, int), np.array([c for c, _ in pairs], int), np.array([p for _, p in pairs], float)
-    )
+    return known
 
 
 def schema_of(model: FMTC, run: Path) -> Schema | None:

@@ -69,22 +69,22 @@ def unflatten(state: Any, arrays: Mapping[str, np.ndarray], rest: Mapping[str, A
         name = f"{above}{f.name}"
         if name in arrays:
             values[f.name] = arrays[name]
-            continue
-        if f.name not in rest and f.metadata.get("optional", False):
-            continue
-        value = rest[f.name]
-        if isinstance(value, Mapping) and "#" in value:
-            from scipy.sparse import csr_array
-
-            parts = tuple(arrays[f"{name}#{part}"] for part in _SPARSE)
-            value = csr_array(parts, shape=tuple(value["#"]))
-        elif isinstance(value, Mapping) and "" in value:
-            inner = next(t for t in (hints[f.name], *get_args(hints[f.name])) if is_dataclass(t))
-            value = unflatten(inner, arrays, value, f"{name}/")
-        elif isinstance(value, Mapping):
-            under = {key.partition(":")[2]: item for key, item in arrays.items() if key.startswith(f"{name}:")}
-            value = under or dict(value)
-        elif isinstance(value, list):
-            value = tuple(value)
-        values[f.name] = value
+        elif f.name in rest or not f.metadata.get("optional", False):
+            values[f.name] = _value(rest[f.name], name, arrays, hints[f.name])
     return kind(**values)
+
+
+def _value(value: Any, name: str, arrays: Mapping[str, np.ndarray], hint: Any) -> Any:
+    """A field that is not one array, from what the rest has of it; its arrays have names that begin with its own."""
+    if isinstance(value, list):
+        return tuple(value)
+    if not isinstance(value, Mapping):
+        return value
+    if "#" in value:
+        from scipy.sparse import csr_array
+
+        return csr_array(tuple(arrays[f"{name}#{part}"] for part in _SPARSE), shape=tuple(value["#"]))
+    if "" in value:
+        inner = next(t for t in (hint, *get_args(hint)) if is_dataclass(t))
+        return unflatten(inner, arrays, value, f"{name}/")
+    return {key.partition(":")[2]: item for key, item in arrays.items() if key.startswith(f"{name}:")} or dict(value)

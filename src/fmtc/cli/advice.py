@@ -167,16 +167,16 @@ def ask_silos(coordinator: Any, model: FMTC, folder: Path, listen: Any, **how: A
     listen : callable
         Gets every event.
     **how
-        Of `Order`: min_clients, deadline, wait.
+        Of `RunSpec`: min_clients, deadline, wait.
     """
     from ..advice import advice_of
     from ..protocol.advice import METHOD, advice_settings, range_of
-    from ..runtime.conductor import RESULT, read_result
-    from ..runtime.flare.jobs import Order
+    from ..runtime.conductor import RESULT, read_record
     from ..runtime.flare.supervise import supervise
+    from ..runtime.spec import RunSpec
 
     settings = advice_settings(model.settings(n_clusters=2), range_of(model.n_clusters))
-    order = Order(settings, folder, secrets.token_hex(8), method=METHOD.name, **how)
-    supervise(coordinator, order, listen)
-    result, _ = read_result(folder / RESULT)
-    return advice_of(result.server.common, result.server.client_ids)
+    spec = RunSpec(secrets.token_hex(8), settings, folder, method_name=METHOD.name, **how)
+    supervise(coordinator, spec, listen)
+    result, _ = read_record(folder / RESULT)
+    return advice_of(result.common, result.client_ids)

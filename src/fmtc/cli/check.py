@@ -190,9 +190,9 @@ def _problems(files: Sequence[Path], reading: Reading, n_clusters: int, first: D
 def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -> tuple[list[str], list[Finding]]:
     """Ask the silos of a federation for their columns, compare them, and tell each how its own differ."""
     from ..errors import DifferError
-    from ..runtime.flare.jobs import Order
     from ..runtime.flare.kits import Kit
     from ..runtime.flare.supervise import Coordinator, supervise
+    from ..runtime.spec import RunSpec
     from ..settings import Settings
     from ..tables import Finding
     from .federation import View
@@ -208,10 +208,10 @@ def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -
 
     names = {silo: silo for silo in kit.plan.silos}
     with tempfile.TemporaryDirectory() as folder:
-        order = Order(
+        spec = RunSpec(
+            secrets.token_hex(8),
             Settings(n_clusters=n_clusters),
             Path(folder),
-            secrets.token_hex(8),
             deadline=60.0,
             wait=wait,
             preflight="only",
@@ -221,7 +221,7 @@ def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -
             Coordinator(kit) as coordinator,
             contextlib.suppress(DifferError),
         ):
-            supervise(coordinator, order, listen)
+            supervise(coordinator, spec, listen)
     show_findings(words, list(names), found)
     return list(names), found
 

@@ -22,11 +22,9 @@ from .program import Option, main_group
 from .words import Words, new_table, print_json, show_indented
 
 if TYPE_CHECKING:
-    from ..atlas import Atlas
-    from ..concepts import Explanation
     from ..demo import Gain
+    from ..describe import Atlas, Explanation
 
-STORIES = ("breast_cancer", "heart_disease")
 EXAMPLES = {  # columns, and flags that suit them
     "hospitals": (
         "30 measurements, patient (the name of a row) and diagnosis (what is known)",
@@ -44,12 +42,12 @@ EXAMPLES = {  # columns, and flags that suit them
     epilog="""\b
 Examples:
   fmtc demo
-  fmtc demo --data heart_disease --out heart    (four real hospitals, where the data are)
+  fmtc demo --data heart_disease --out heart    (four real hospitals; needs fmtc-bench and its data)
   fmtc demo --out demo --force --open
   fmtc demo --tables hospitals                  (tables to try the other commands on, and no more)""",
 )
-@click.option("--data", "name", type=click.Choice(STORIES), default=STORIES[0], show_default=True, cls=Option,
-              help="Whose tables; breast_cancer comes with scikit-learn.")  # fmt: skip
+@click.option("--data", "name", default="breast_cancer", show_default=True, metavar="NAME", cls=Option,
+              help="Whose tables: breast_cancer comes with scikit-learn; fmtc-bench adds heart_disease.")  # fmt: skip
 @click.option("--tables", type=click.Choice(tuple(EXAMPLES)), cls=Option,
               help="Only write tables to try the other commands on: of four hospitals, or of digits.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), cls=Option,
@@ -86,19 +84,17 @@ def demo(
         return _write_tables(tables, out or Path(), force, as_json)
     from ..artifacts.files import new_folder, write_file, write_json
     from ..artifacts.runs import read_explanation, versions
-    from ..concepts import Explanation
-    from ..demo import LITTLE, check_story, draw_demo, gains, verdict
-    from ..demo import STORIES as TOLD
+    from ..demo import LITTLE, draw_demo, gains, story_of, verdict
+    from ..describe import Explanation
     from ..estimator import load_atlas
     from ..report import needs_jinja
     from ..schema import FILE
     from .models import fit
 
     words = Words()
-    check_story(name)
+    story = story_of(name, random_state)
     needs_jinja()
     out = free_path(out or Path("fmtc-demo"), force, lambda folder: (folder / "demo.json").is_file())
-    story = TOLD[name](random_state)
     words.say(story.about)
     with new_folder(out, overwrite=force) as folder:
         (folder / "tables").mkdir()
@@ -193,8 +189,8 @@ def _agreement(atlas: Atlas) -> str:
 
 def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
     """Each hospital's share of the clusters, and its held-out patients."""
-    from ..concepts import percents_of
     from ..demo import LITTLE
+    from ..describe import percents_of
 
     scored = {line.hospital: line for line in lines}
     table = new_table()

@@ -19,10 +19,8 @@ from .terminal import printable
 from .words import Words, new_table, plural, print_json, show
 
 if TYPE_CHECKING:
-    from ..atlas import Atlas, Concept
-    from ..concepts import Cluster, Explanation
+    from ..describe import Atlas, Cluster, Concept, Explanation, RowExplanation
     from ..estimator import FMTC
-    from ..reasons import RowExplanation
     from ..tables import Silo
 
 
@@ -140,7 +138,7 @@ def _explain_row(run: Path, client: str | None, row: str, file: Path | None, as_
 
 def _explain_clusters(run: Path, client: str | None, rename: tuple[str, ...], as_json: bool) -> None:
     from ..artifacts.runs import EXPLANATION, OWN_ROWS, is_run, name_labels, read_explanation, write_explanation
-    from ..concepts import Explanation, empty_clusters_sentence
+    from ..describe import Explanation, empty_clusters_sentence
     from ..errors import FileError
 
     words = Words()
@@ -180,7 +178,7 @@ def _explain_clusters(run: Path, client: str | None, rename: tuple[str, ...], as
 
 def show_clusters(console: Console, clusters: Sequence[Cluster]) -> None:
     """What each cluster is, a line for each column that sets it apart."""
-    from ..concepts import percents_of
+    from ..describe import percents_of
 
     for cluster, share in zip(clusters, percents_of(clusters), strict=True):
         show(console, _title(cluster, share))
@@ -247,10 +245,9 @@ def _many(concept: Concept) -> str:
 def _one_row(words: Words, run: Path, client: str | None, row: str, file: Path | None) -> tuple[str, RowExplanation]:
     """Why a row is in its cluster, and which row that is."""
     from ..artifacts import runs
-    from ..concepts import Explanation
+    from ..describe import Explanation, explain_row
     from ..errors import DataError
     from ..estimator import load
-    from ..reasons import explain_row
     from ..tables import column_words
 
     model = load(runs.model_folder(run))
@@ -344,7 +341,7 @@ def _numbered(text: str) -> tuple[int, str]:
 def _show_row(console: Console, what: str, why: RowExplanation, run: Path) -> None:
     """Which columns decided, and what would change it."""
     from ..artifacts.runs import read_explanation
-    from ..concepts import Explanation
+    from ..describe import Explanation
 
     first = Text.assemble((f"{printable(what)}: ", ""), (printable(why.title(why.cluster)), "bold"))
     show(console, Text.assemble(first, f", probability {100 * why.probability:.0f} %"))
@@ -398,7 +395,7 @@ def _differences(cluster: Cluster) -> Table:
 
 
 def _shares(explanation: Explanation) -> Table:
-    from ..concepts import percents_of
+    from ..describe import percents_of
 
     table = new_table()
     table.add_column("silo")

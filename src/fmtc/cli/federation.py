@@ -74,7 +74,7 @@ from .words import (
 if TYPE_CHECKING:
     from ..estimator import FMTC
     from ..privacy.rules import Policy
-    from ..runtime.driver import Result, RoundRecord
+    from ..runtime.driver import RoundRecord, RunRecord
     from ..runtime.kitclient import ClientSource, KeptResult
     from ..tables import Silo
 
@@ -232,15 +232,15 @@ def fit_by_processes(
     ):
         lines, before = advised(model, fed, listen=view, **how)
         outcome = fed.run(model.settings(), weights=weights, listen=view, **how)
-    for cid in outcome.result.missing:
+    for cid in outcome.missing:
         words.note(f"silo {cid!r} was lost and has no model")
     silos = [silo for silo in silos if silo.name in outcome.kept]
     for silo in silos:
         outcome.kept[silo.name].check(silo, places[silo.name])
-    adopt(words, model, outcome.result, outcome.kept, silos)
+    adopt(words, model, outcome, outcome.kept, silos)
     model.received_ = [*before, *model.received_]
     model._ledgers = {cid: MemoryLedger([*lines.get(cid, ()), *own]) for cid, own in outcome.ledgers.items()}
-    return silos, list(outcome.result.missing)
+    return silos, list(outcome.missing)
 
 
 def check_count(flag: str, value: int | None, most: int) -> None:
@@ -252,7 +252,7 @@ def check_count(flag: str, value: int | None, most: int) -> None:
 def adopt(
     words: Words,
     model: FMTC,
-    result: Result,
+    result: RunRecord,
     kept: Mapping[str, KeptResult],
     silos: Sequence[Silo],
     n_iter: int | None = None,
@@ -326,9 +326,9 @@ def coordinate(
     from ..artifacts.locks import held
     from ..runtime.conductor import RESULT, finished, unconfirmed
     from ..runtime.flare.enrol import Roster
-    from ..runtime.flare.jobs import Order
     from ..runtime.flare.kits import Kit
     from ..runtime.flare.supervise import Coordinator, supervise
+    from ..runtime.spec import RunSpec
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -357,8 +357,8 @@ def coordinate(
             return
         if isinstance(model.n_clusters, str):
             model.n_clusters = advised or _ask_how_many(words, coordinator, model, names, min_clients, deadline, wait)
-        order = Order(
-            model.settings(), folder, run_id or secrets.token_hex(8), min_clients, weights, deadline, wait,
+        spec = RunSpec(
+            run_id or secrets.token_hex(8), model.settings(), folder, min_clients, weights, deadline, wait,
             preflight="no" if no_preflight else "first", accept_units=accept_units, random_state=model.random_state,
         )  # fmt: skip
         ctx.meta["fmtc.interrupted"] = "; the same command with --resume continues from the last round"
@@ -370,16 +370,16 @@ def coordinate(
                         words.note("there is no interrupted run to resume; starting a new one")
                     shutil.rmtree(folder, ignore_errors=True)
                     folder.mkdir(parents=True, mode=0o700)
-                    write_json(folder / ORDER, {"run": order.run_id, "n_clusters": order.settings.n_clusters})
-                supervise(coordinator, order, view)
+                    write_json(folder / ORDER, spec.to_dict())
+                supervise(coordinator, spec, view)
         except DifferError:
             shutil.rmtree(folder, ignore_errors=True)  # nothing was learnt
             raise
         except (ClientError, FederationError) as error:
-            if finished(order.spec) is None:
+            if finished(spec) is None:
                 raise
             words.note(f"the run is over, but a silo may not know it: {error}")
-        about = finished(order.spec)
+        about = finished(spec)
         assert about is not None
         members = {"code": roster.code, "silos": roster.fingerprints}
         waiting = unconfirmed(folder, about)
@@ -409,9 +409,9 @@ def coordinate(
 
 def _is_complete(words: Words, out: Path, folder: Path, run_id: str | None) -> bool:
     """Whether a run that was written to `out` needs nothing more, also of silos; then what is left of it is removed."""
-    from ..runtime.conductor import read_result, unconfirmed
+    from ..runtime.conductor import read_record, unconfirmed
 
-    about = read_result(out / CONSENSUS)[1]
+    about = read_record(out / CONSENSUS)[1]
     if run_id is not None and run_id != about["run"]:
         raise click.UsageError(f"{out} holds another run than {folder}; replace it with --force --resume")
     if run_id is not None and unconfirmed(folder, about):
@@ -423,14 +423,15 @@ def _is_complete(words: Words, out: Path, folder: Path, run_id: str | None) -> b
 
 def _tidy(folder: Path, *, keep: bool) -> None:
     """Remove the coordinator's folder of a run; with `keep`, all but what silos without labels need."""
-    from ..runtime.conductor import CONFIRMED, LATE, RESULT, SURVEYED
+    from ..runtime.conductor import LATE, RESULT
+    from ..runtime.events import EVENTS
 
     if not keep:
         return shutil.rmtree(folder, ignore_errors=True)
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
-        elif path.name not in (ORDER, RESULT, CONFIRMED, LATE, SURVEYED):
+        elif path.name not in (ORDER, RESULT, LATE, EVENTS):
             path.unlink()
 
 
@@ -442,7 +443,7 @@ def _check_numbers(model: FMTC, silos: Iterable[str]) -> None:
         model._check_names(silos)
 
 
-ORDER = "order.json"  # in the coordinator's folder of a run: its name
+ORDER = "order.json"  # in the coordinator's folder of a run: its `RunSpec`
 CONSENSUS = "consensus.safetensors"  # in the folder that `coordinate` writes
 
 
@@ -474,7 +475,8 @@ def _run_to_resume(folder: Path, resume: bool, force: bool) -> tuple[str | None,
     document = read_json(folder / ORDER)
     if not isinstance(document, dict) or not isinstance(document.get("run"), str):
         raise FileError(f"{folder / ORDER} is damaged: it does not name a run; start again with --force")
-    k = document.get("n_clusters")
+    settings = document.get("settings", document)  # an earlier fmtc had the number of clusters beside the name
+    k = settings.get("n_clusters") if isinstance(settings, dict) else None
     return str(document["run"]), k if type(k) is int and k > 0 else None
 
 
@@ -490,16 +492,15 @@ def _write_consensus(
     roster: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The folder of a run at the coordinator: consensus, history and report."""
-    from ..concepts import held_words
+    from ..describe import held_words
     from ..protocol.method import view_method
-    from ..runtime.conductor import read_result
-    from ..shared import chosen_coupling
+    from ..runtime.conductor import read_record
 
-    result, about = read_result(file)
+    result, about = read_record(file)
     for silo in result.missing:
         words.note(f"silo {silo!r} was lost and has no model of this run")
-    if result.server.held:
-        words.note(held_words(result.server.held))
+    if result.held:
+        words.note(held_words(result.held))
     report = {
         "kind": "fmtc consensus report",
         "schema": runs.REPORT_FORMAT,
@@ -511,10 +512,10 @@ def _write_consensus(
         "notes": words.notes,
         "sent": view_method(model.view, model.privacy).sent(result.received),
         **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
-        "coupling": chosen_coupling(result.server.shared, model),
+        "coupling": result.shared and result.shared.coupling(model),
         **({"n_features": about["n_features"]} if about.get("n_features") else {}),
         "trust": {"mode": _mode(model.privacy), "roster": about.get("roster", ""), "promise": None, "heads": {}}
-        | runs.trust(result.server.client_ids, result.rounds, result.server.influence, result.server.held, {}),
+        | runs.trust(result.client_ids, result.rounds, result.common.get("influence"), result.held, {}),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
@@ -847,13 +848,12 @@ def _write_silo(
     words: Words, source: ClientSource, kit: Path, event: Mapping[str, Any], out: Path, force: bool
 ) -> dict[str, Any]:
     """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
-    from ..concepts import held_words
+    from ..describe import held_words
     from ..estimator import read_settings
-    from ..inference import MixtureModel
     from ..protocol.em import EM
     from ..protocol.private import LOOPS
     from ..protocol.round import ROUND
-    from ..runtime.driver import Received, Result
+    from ..runtime.driver import Received, RunRecord
     from ..settings import Privacy
 
     kept: KeptResult = event["result"]
@@ -861,13 +861,13 @@ def _write_silo(
     kept.check(silo, source.data)
     model = read_settings(kit, kept.settings)
     lines = [line for line in read_lines(kit / LEDGER) if line["run"] == kept.run]
-    loop = EM if isinstance(kept.client.model, MixtureModel) else ROUND
+    loop = {"mixture": EM}.get(kept.client.model.kind, ROUND)
     names = [loop.name] if not isinstance(model.privacy, Privacy) else [phase.name for phase in LOOPS]
     n_iter = len({line["round"] for line in lines if line["phase"] in names})  # those that this silo was there for
     rounds = plural(n_iter, "round")
     why = f"settled after {rounds}" if event["converged"] else f"{rounds} done"
     received = tuple(Received(one.phase, one.field, one.shape, one.times, one.bytes) for one in totals(lines))
-    result = Result(None, (), event["converged"], why, received=received)
+    result = RunRecord((), event["converged"], why, received=received)
     adopt(words, model, result, {silo.name: kept}, [silo], n_iter)
     if (recipe := source.reading_in(kit).recipe) is not None:
         model.text_recipe_ = recipe

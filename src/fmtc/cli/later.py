@@ -180,7 +180,7 @@ def _read(known: JoinKit | _Columns, file: Path, reading: Reading) -> list[Silo]
 
 def _keep_names(out: Path, names: Mapping[int, str]) -> None:
     """Give the clusters of a new run the names that the federation gave them."""
-    from ..concepts import Explanation
+    from ..describe import Explanation
 
     kept = runs.read_explanation(out)
     if not names or kept is None:

@@ -142,7 +142,7 @@ def fit(
     report.json, explanation.json (see `fmtc explain`) and atlas.json (`fmtc explain --show atlas`); with --report also
     report.html.
     """
-    from ..atlas import lone_words
+    from ..describe import lone_words
     from ..report import needs_jinja, study, summarise, write_page
     from ..report.page import PAGE
     from ..report.rows import POINTS
@@ -653,26 +653,14 @@ def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, An
 
 def _signatures(model: FMTC, cid: str) -> tuple[list[str], np.ndarray]:
     """Names of columns, and how each cluster of a silo lies along them in their common units; lifted, along none."""
-    from ..inference import AnchorModel, MixtureModel
-
-    own = model._models[cid]
     names = getattr(model, "feature_names_in_", None)
     names = [f"column {j}" for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
     schema = getattr(model, "schema_", None)
     if schema is not None and not schema.is_plain:
         numbers = [column.name for column in schema.columns if not column.levels]
         names = numbers + [f"{column.name}={level}" for column in schema.columns for level in column.levels]
-    if isinstance(own, AnchorModel):
-        return names, own.signatures
-    if isinstance(own, MixtureModel):
-        centers = own.centers
-        stretch = np.ones(centers.shape[1]) if own.frame.stretch is None else own.frame.stretch
-        keep = own.frame.keep
-        return names if keep is None else [names[j] for j in keep], (centers - own.shares @ centers) / stretch
-    if own.lift is not None:
-        return [], np.zeros((own.k, 0))
-    signatures = own.centers @ own.W.T if own.stretch is None else (own.centers @ own.W.T) * own.stretch
-    return names if own.keep is None else [names[j] for j in own.keep], signatures
+    signatures, columns = model._models[cid].directions()
+    return [names[j] for j in columns], signatures
 
 
 def _show_model(about: Mapping[str, Any]) -> None:

@@ -188,11 +188,8 @@ NO_FILE = (errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)  # the 
 # Where each command is defined. A module is imported when one of its commands is called, or for a list of all.
 COMMANDS = {
     "advise-k": "advice",
-    "audit": "audit",
-    "bench": "bench",
     "check": "check",
     "coordinate": "federation",
-    "data": "data",
     "demo": "demo",
     "doctor": "doctor",
     "drift": "drift",
@@ -216,14 +213,17 @@ class Program(Group):
     Parameters
     ----------
     modules : mapping of str to str, optional
-        Commands that are not imported yet, and the modules beside this one that add them to the program.
+        Commands that are not imported yet, and the modules of `package` that add them to the program.
+    package : str
     """
 
     group_class = Group
 
-    def __init__(self, *args: Any, modules: Mapping[str, str] | None = None, **kwargs: Any):
+    def __init__(
+        self, *args: Any, modules: Mapping[str, str] | None = None, package: str | None = __package__, **kwargs: Any
+    ):
         super().__init__(*args, **kwargs)
-        self.modules = modules or {}
+        self.modules, self.package = modules or {}, package
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands, imported or not."""
@@ -232,7 +232,7 @@ class Program(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name, imported if it was not."""
         if cmd_name not in self.commands and cmd_name in self.modules:
-            import_module(f".{self.modules[cmd_name]}", __package__)
+            import_module(f".{self.modules[cmd_name]}", self.package)
         return super().get_command(ctx, cmd_name)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:

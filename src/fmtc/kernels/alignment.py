@@ -7,6 +7,7 @@ different clients are comparable only after each client has been rotated to a co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -80,6 +81,92 @@ def rotate(W: Array, R: Array) -> Array:
     return xp.moveaxis(xp.moveaxis(W, 2, 0) @ xp.moveaxis(R, 2, 0), 0, 2)
 
 
+# -------------------------------------------------------------------------------------- is this the same cluster?
+#
+# Where rows are at hand, the same cluster is the one that shares most rows: `same_rows`. Elsewhere it is known by its
+# place, in a frame that both have: `same_place`. Many clients at once have no first among them: `match_clusters` gives
+# all the same numbers, `match_concepts` also where some lack clusters, and `propose_concepts` says how many there may
+# be. `likeness` says afterwards how sure that is. Truth is matched in `fmtc.metrics`, by rows and with any names.
+
+
+def same_rows(labels: Array, others: Array, k: int, m: int) -> Array:
+    """Which of m other clusters takes each of k numbers: those that share most rows, one to one.
+
+    Parameters
+    ----------
+    labels, others : int array of shape (n,)
+        Two clusterings of the same rows.
+    k, m : int
+        Their numbers of clusters.
+
+    Returns
+    -------
+    int array of shape (k,)
+        -1 where none is left for a number.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    shared = np.zeros((k, m))
+    np.add.at(shared, (labels, others), 1)
+    numbers, clusters = linear_sum_assignment(-shared)
+    order = np.full(k, -1)
+    order[numbers] = clusters
+    return order
+
+
+def same_place(centers: Array, frame: Array) -> Array:
+    """Which cluster takes each number of a frame: those whose centres have the largest product; (k, q), (K, q) -> (K,).
+
+    There are as many numbers as clusters, or fewer.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    found: Array = linear_sum_assignment(-(frame @ centers.T))[1]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Likeness:
+    """How like the clusters of the same number are; one row for each client."""
+
+    met: Array  # m x k of bool: other clients have it, and agree on a direction
+    cosine: Array  # m x k, to the mean of the other clients' clusters of that number; 0 without any
+    lead: Array  # m x k, over the second number
+
+
+def has_direction(signatures: Array) -> Array:
+    """Which vectors are not next to nothing beside the others; (..., f) -> (...) of bool."""
+    norm = np.linalg.norm(signatures, axis=-1)
+    found: Array = norm > 1e-12 * max(float(norm.max(initial=0.0)), 1e-300)
+    return found
+
+
+def likeness(signatures: Array, counted: Array) -> Likeness:
+    """Compare the clusters of each client with the mean of the same ones, and of all others, at the other clients.
+
+    Parameters
+    ----------
+    signatures : array of shape (m, k, f)
+        One vector per cluster, comparable between clients.
+    counted : bool array of shape (m, k)
+        Clusters that the others are compared with.
+    """
+    norm, known = np.linalg.norm(signatures, axis=2), has_direction(signatures)
+    U = np.where(known[:, :, None], signatures / np.where(known, norm, 1.0)[:, :, None], 0.0)
+    whole = (U * counted[:, :, None]).sum(axis=0)  # k x f
+    m, k = known.shape
+    met, cosine, lead = np.zeros((m, k), bool), np.zeros((m, k)), np.zeros((m, k))
+    for t in range(m):
+        rest = whole - U[t] * counted[t][:, None]
+        length = np.linalg.norm(rest, axis=1)
+        met[t] = (counted.sum(axis=0) - counted[t] > 0) & (length > 1e-9)
+        found = np.where(met[t], (U[t] @ rest.T) / np.where(met[t], length, 1.0), 0.0)  # k x k
+        cosine[t] = np.where(met[t], (U[t] * rest).sum(axis=1) / np.where(met[t], length, 1.0), 0.0)
+        other = np.where(met[t] & ~np.eye(k, dtype=bool), found, -1.0)
+        lead[t] = cosine[t] - (other.max(axis=1) if k > 1 else -1.0)
+    return Likeness(met, cosine, lead)
+
+
 def match_clusters(signatures: Sequence[Array]) -> list[Array]:
     """Give similar clusters of all clients the same number.
 
@@ -107,11 +194,9 @@ def match_clusters(signatures: Sequence[Array]) -> list[Array]:
 
 def _match_to(unit: Sequence[Array], reference: Array) -> tuple[float, list[Array]]:
     """Match every client to a reference, then improve both in turn; (total similarity, orders)."""
-    from scipy.optimize import linear_sum_assignment
-
     total, orders = -np.inf, [np.arange(len(reference))] * len(unit)
     for _ in range(20):
-        found = [linear_sum_assignment(-(reference @ S.T))[1] for S in unit]
+        found = [same_place(S, reference) for S in unit]
         matched = np.stack([S[order] for S, order in zip(unit, found, strict=True)])
         mean = matched.mean(axis=0)
         similarity = float(np.square(mean).sum())
@@ -120,8 +205,6 @@ def _match_to(unit: Sequence[Array], reference: Array) -> tuple[float, list[Arra
         total, orders, reference = similarity, found, mean
     return total, orders
 
-
-# ------------------------------------------------------------------------------------- clients that lack concepts
 
 RESTARTS = 30  # of the matching, each from other clusters
 STEPS = 50  # of one of them, at most
@@ -255,11 +338,9 @@ def _unlike(rows: Array, n: int, rng: np.random.Generator) -> Array:
 
 def _matched(unit: Sequence[Array], reference: Array) -> tuple[float, list[Array]]:
     """Match every client to a reference, then improve both in turn; (sum of cosines, number of each cluster)."""
-    from scipy.optimize import linear_sum_assignment
-
     total, best = -np.inf, [np.arange(len(S)) for S in unit]
     for _ in range(STEPS):
-        found = [linear_sum_assignment(-(S @ reference.T))[1] for S in unit]
+        found = [same_place(reference, S) for S in unit]
         sums = np.zeros_like(reference)
         for S, numbers in zip(unit, found, strict=True):
             sums[numbers] += S

@@ -6,17 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
-from ..client import ClientState, input_rows
-from ..inference import Frame, GraphModel, MixtureModel, assign
+from ..client import input_rows
 from ..linalg.arrays import to_numpy
-from ..metrics import clustering_scores
-from ..protocol.alone import fitted_alone
-from ..protocol.finish import FINISH, projected
+from ..metrics import clustering_accuracy, clustering_scores
+from ..models.shared import Published
+from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, numbered, refit
 from ..settings import Settings
-from ..shared import Published
-from . import home
 
 Array = np.ndarray
 
@@ -54,7 +50,7 @@ class Joined:
 
 def newcomer(
     name: str, X: Any, kit: Published, settings: Settings, guide: bool | str = "auto"
-) -> tuple[Joined, home.Fitted]:
+) -> tuple[Joined, Refitted]:
     """Fit alone, compare with the published model, and follow it if both see the same clusters (or if told to).
 
     Parameters
@@ -67,33 +63,30 @@ def newcomer(
         Of the run that was published.
     guide : {"auto", True, False}
     """
-    settings = home.at_home(settings, kit.view)
-    client = home.opened(name, X, settings, kit)
-    alone = fitted_alone(client, settings, kit.view)  # in units of its own: the federation's may not suit it
-    assert alone.model is not None and alone.labels is not None
-    as_it_is: GraphModel | MixtureModel
-    if kit.view == "graph":
-        client = home.prepared(client, settings, kit.scale, kit.ridge)
-        kit = _sized(kit, alone)
-        as_it_is = published_graph(client, kit, settings)
-    else:
-        as_it_is = published_mixture(client, kit, settings)
-    offered = to_numpy(assign(input_rows(client), as_it_is))
+    silo, common = Silo(name, kit.n_clusters, replace(settings, view=kit.view)), common_of(kit)
+    alone = refit(silo, None, X)  # in units of its own: the federation's may not suit it
+    offered = as_published(name, X, kit, settings)
     agreement = float(clustering_scores(alone.labels, offered)["ari"])
     guided = agreement >= AGREED[kit.view] if guide == "auto" else bool(guide)
-    if not guided:
-        found = numbered(home.Fitted(alone.model, alone.labels, alone), offered)
-        moved = 0.0
-    else:
-        if kit.view == "graph":
-            found = guided_graph(client, kit, settings, offered)
-        else:
-            assert kit.mixture is not None
-            found = home.mixture_settled(client, kit.mixture, settings)
-        order, common = matched(found.labels, alone.labels, settings.n_clusters)
-        moved = 1 - float(common[np.arange(len(order)), order].sum()) / len(found.labels)
+    found = refit(silo, common, X) if guided else numbered(alone, offered, silo.k)
+    moved = 1 - clustering_accuracy(alone.labels, found.labels) if guided else 0.0
     reason = _reason(agreement, guided, guide)
-    return Joined(agreement, guided, reason, moved, _likeness(found.labels, offered, settings.n_clusters)), found
+    return Joined(agreement, guided, reason, moved, _likeness(found.labels, offered, silo.k)), found
+
+
+def common_of(kit: Published) -> GraphCommon | MixtureCommon:
+    """What a newcomer knows of the others."""
+    if kit.consensus is not None:
+        return GraphCommon(kit, kit.consensus, kit.ridge, kit.scale, kit.is_unit, kit.mixture, kit.centers)
+    assert kit.mixture is not None
+    return MixtureCommon(kit, kit.mixture)
+
+
+def as_published(name: str, X: Any, kit: Published, settings: Settings) -> Array:
+    """Labels of a newcomer's rows by the published model, without a fit; (n,)."""
+    silo, common = Silo(name, kit.n_clusters, settings), common_of(kit)
+    client = common.opened(silo, X)
+    return to_numpy(common.unfitted(client, silo.at_home(kit.view)).assign(input_rows(client)))
 
 
 def _reason(agreement: float, guided: bool, guide: bool | str) -> str:
@@ -103,83 +96,6 @@ def _reason(agreement: float, guided: bool, guide: bool | str) -> str:
     if guided:
         return f"{said}: joined"
     return f"{said}: kept your own; the federation's clusters are others than yours"
-
-
-# ------------------------------------------------------------------------------------------- the model as published
-
-
-def as_published(name: str, X: Any, kit: Published, settings: Settings) -> Array:
-    """Labels of a newcomer's rows by the published model, without a fit; (n,)."""
-    settings = home.at_home(settings, kit.view)
-    client = home.opened(name, X, settings, kit)
-    if kit.view == "mixture":
-        return assign(client.X, published_mixture(client, kit, settings))
-    client = home.prepared(client, settings, kit.scale, kit.ridge)
-    return to_numpy(assign(input_rows(client), published_graph(client, kit, settings)))
-
-
-def published_graph(client: ClientState, kit: Published, settings: Settings) -> GraphModel:
-    """The mean consensus as a client's projection, with the common centres: a model without a fit."""
-    assert kit.consensus is not None and client.F is not None
-    _, model = projected(replace(client, W=kit.consensus.astype(client.F.dtype)), settings)
-    if kit.mixture is None:
-        assert kit.centers is not None
-        return replace(model, centers=kit.centers)
-    precision = np.linalg.inv(kit.mixture.covariance)
-    return replace(model, centers=kit.mixture.means, precision=(precision + precision.T) / 2, shares=kit.mixture.shares)
-
-
-def published_mixture(client: ClientState, kit: Published, settings: Settings) -> MixtureModel:
-    """The common concepts as a client's own: a model without a fit."""
-    assert kit.mixture is not None
-    frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
-    common = kit.mixture
-    return MixtureModel(frame, common.means, common.covariance, common.shares, common.profiles)
-
-
-def _sized(kit: Published, client: ClientState) -> Published:
-    """The kit with a consensus as large as the newcomer's projection, where only its direction is known."""
-    if not kit.is_unit or kit.consensus is None or client.W is None:
-        return kit
-    size = float(np.linalg.norm(to_numpy(client.W))) / max(float(np.linalg.norm(kit.consensus)), 1e-300)
-    return replace(kit, consensus=kit.consensus * size, is_unit=False)
-
-
-def guided_graph(client: ClientState, kit: Published, settings: Settings, offered: Array) -> home.Fitted:
-    """Rounds towards the mean consensus, then clusters with the common concepts as a prior.
-
-    Without common concepts, in a run that ended with k-means, clusters take the numbers of those that are `offered`.
-    """
-    assert kit.consensus is not None
-    client = home.drawn(client, kit.consensus, settings)
-    if kit.mixture is not None:
-        return home.graph_settled(client, kit.mixture, settings)
-    client, _ = FINISH.reply(replace(client, on_trial=True), FINISH.Ask(rotation=None), settings, 0)
-    assert client.own is not None
-    return numbered(home.with_labels(client, client.own.model, client.own.E), offered)
-
-
-# --------------------------------------------------------------------------------------------------------- numbers
-
-
-def matched(labels: Array, others: Array, k: int) -> tuple[Array, Array]:
-    """Which of the other clusters each cluster shares most rows with, one to one, and the rows in common; (k, k)."""
-    common = np.zeros((k, k))
-    np.add.at(common, (labels, others), 1)
-    return linear_sum_assignment(-common)[1], common
-
-
-def numbered(fitted: home.Fitted, offered: Array) -> home.Fitted:
-    """A client's own clusters under the numbers of the concepts that they share most rows with."""
-    model = fitted.model
-    order, _ = matched(offered, fitted.labels, model.k)
-    if isinstance(model, MixtureModel):
-        model = replace(model, means=model.means[order], shares=model.shares[order], profiles=model.profiles[order])
-    else:
-        shares = None if model.shares is None else model.shares[order]
-        model = replace(model, centers=model.centers[order], shares=shares)
-    labels = np.argsort(order)[fitted.labels]
-    return home.Fitted(model, labels, replace(fitted.client, model=model, labels=labels), fitted.sums)
 
 
 def _likeness(labels: Array, offered: Array, k: int) -> tuple[float, ...]:

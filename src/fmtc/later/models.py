@@ -14,21 +14,20 @@ import scipy.sparse as sp
 from ..artifacts.files import check_form, read_json
 from ..artifacts.published import JoinKit, read_kit, write_kit
 from ..artifacts.runs import CONSENSUS_REPORT, model_folder, schema_of
-from ..atlas import presence_of
 from ..clients import NAMELESS, client_name
+from ..describe import presence_of
 from ..errors import DataError, InputError, listed
 from ..estimator import FMTC, load, read_settings
-from ..inference import AnchorModel, assign
+from ..models.shared import Shared
 from ..protocol.alone import ALONE, FEDERATED
 from ..protocol.method import ClientResult
-from ..runtime.conductor import read_result
-from ..runtime.driver import Result
+from ..runtime.conductor import read_record
+from ..runtime.driver import RunRecord
 from ..schema import Schema
 from ..settings import Settings, check_number
-from ..shared import Shared, published
 from ..tables import TextRecipe
 from .join import GUIDES, newcomer
-from .update import EM_STEPS, ROUNDS, updated
+from .update import updated
 
 Array = np.ndarray
 
@@ -38,7 +37,7 @@ Array = np.ndarray
 
 def shared_of(model: FMTC) -> Shared:
     """What the silos of a model have in common, or an `InputError` that says why it is not known."""
-    if any(isinstance(own, AnchorModel) for own in model._models.values()):
+    if any(own.is_public for own in model._models.values()):
         raise InputError("this is the model of a private run, which is public as it is: hand on its folder instead")
     shared: Shared | None = getattr(model, "_shared", None)
     if shared is None:
@@ -64,7 +63,7 @@ def kit_of(model: FMTC, names: Mapping[int, str] | None = None) -> JoinKit:
     if unknown:
         raise InputError(f"there is no cluster {unknown[0]} to name; there are {shared.n_clusters}, the first is 0")
     return JoinKit(
-        published(shared, settings),
+        shared.published(settings),
         model._params() | {"view": shared.view, "coupling": settings.coupling, "n_clusters": shared.n_clusters},
         model.n_features_in_,
         None if columns is None else tuple(map(str, columns)),
@@ -92,13 +91,15 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
     """
     consensus = path / "consensus.safetensors"
     if consensus.is_file():
-        result, about = read_result(consensus)
+        result, about = read_record(consensus)
         report = read_json(path / "report.json")
         check_form(path / "report.json", report, CONSENSUS_REPORT)
         params = {name: value for name, value in report["settings"].items() if name != "as_published"}
         model = read_settings(path / "report.json", params)
-        model._models, model._shared = {}, result.server.shared
-        model.n_features_in_ = int(about.get("n_features") or 0) or _n_columns(model._shared)
+        model._models, model._shared = {}, result.shared
+        model.n_features_in_ = int(about.get("n_features") or 0) or (
+            0 if model._shared is None else model._shared.n_columns
+        )
         words = (
             model._shared is not None and model._shared.scaling is not None and model._shared.scaling.keep is not None
         )
@@ -117,14 +118,6 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
         if len(model.schema_.columns) != model.n_features_in_:
             raise InputError(f"{schema} is of {len(model.schema_.columns)} columns, {path} of {model.n_features_in_}")
     return model
-
-
-def _n_columns(shared: Shared | None) -> int:
-    """Columns of a run in which nobody counted them: those of the graph view's projections; 0: not known."""
-    if shared is None or shared.lift is not None:
-        return 0
-    stack = shared.reference if shared.W is None else shared.W
-    return 0 if stack is None else stack.shape[0]
 
 
 # ------------------------------------------------------------------------------------------------------ join later
@@ -211,7 +204,7 @@ def join_later(
     joined, found = newcomer(name, rows, kit.published, model.settings(), guide)
     embedding = None if found.client.F is None else np.asarray(found.client.F)
     result = ClientResult(found.model, found.labels, embedding, choice=FEDERATED if joined.guided else ALONE)
-    model._adopt(Result(None, (), None, joined.reason), {name: result}, n_iter=0)
+    model._adopt(RunRecord((), None, joined.reason), {name: result}, n_iter=0)
     if kit.text is not None:
         model.text_recipe_ = kit.text
     model.joined_ = joined
@@ -256,20 +249,19 @@ def update(model: FMTC, X: Any, clients: Any, keep_last: int | None) -> FMTC:
         model.kappa_ = found.shared.kappa
     model.labels_ = np.empty(sum(Xt.shape[0] for Xt, _ in parts.values()), np.int64)
     for cid, (Xt, places) in parts.items():
-        model.labels_[places] = assign(Xt, model._models[cid])
+        model.labels_[places] = model._models[cid].assign(Xt)
         if cid in model._presence:
             model._presence = model._presence | {cid: presence_of(model.labels_[places], model._k)}
     sizes = {cid: np.bincount(one.labels, minlength=model._k) for cid, one in found.clients.items()}
     model._sizes = getattr(model, "_sizes", {}) | sizes
     model.choice_ = getattr(model, "choice_", {}) | dict.fromkeys(rows, FEDERATED)
-    rounds = ROUNDS if model.view_ == "graph" else EM_STEPS
-    model.history_, model.received_, model.n_iter_, model.converged_ = [], [], rounds, None
-    model.stopped_because_ = f"{rounds} rounds from the model of before, for new rows of {listed(rows)}"
+    model.history_, model.received_, model.n_iter_, model.converged_ = [], [], 1, None
+    model.stopped_because_ = f"went on from the model of before, with new rows of {listed(rows)}"
     return model
 
 
 def _refuse_anchors(model: FMTC) -> None:
-    if any(isinstance(own, AnchorModel) for own in model._models.values()):
+    if any(own.is_public for own in model._models.values()):
         raise InputError("the model of a private run cannot go on: each step would spend privacy; start a new run")
 
 

@@ -3,6 +3,6 @@
 Needs ``pip install 'fmtc[plot]'``; matplotlib is imported when a picture is drawn.
 """
 
-from .figures import atlas, embedding, history, plot_k, profiles, roc, shares
+from .figures import atlas, embedding, history, plot_k, profiles, shares
 
-__all__ = ["atlas", "embedding", "history", "plot_k", "profiles", "roc", "shares"]
+__all__ = ["atlas", "embedding", "history", "plot_k", "profiles", "shares"]

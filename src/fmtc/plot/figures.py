@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..atlas import Atlas
 from ..clients import is_mapping
-from ..concepts import Explanation
+from ..describe import Atlas, Explanation
 from ..errors import DataError
-from ..inference import plotted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +62,7 @@ def embedding(model: FMTC, X: Any = None, *, clients: Any = None, names: Mapping
     rows, labels = _rows_and_labels(model, X, clients)
     rng = np.random.default_rng(0)
     chosen = {name: np.sort(rng.permutation(len(y))[:POINTS]) for name, y in labels.items()}
-    view = {name: plotted(rows[name][chosen[name]], model._models[name]) for name in rows}
+    view = {name: model._models[name].plotted(rows[name][chosen[name]]) for name in rows}
     E = np.vstack(list(view.values())).astype(np.float64)
     mean = E.mean(axis=0)
     _, _, axes = np.linalg.svd(E - mean, full_matrices=False)
@@ -300,41 +298,6 @@ def history(model: FMTC, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def roc(curves: Mapping[str, tuple[Array, Array]], *, ax: Axes | None = None) -> Axes:
-    """Power of membership attacks: members found against others called members, both on a logarithmic scale.
-
-    Parameters
-    ----------
-    curves : mapping of str to pair of arrays
-        False and true positive rates, as `fmtc.privacy.audit.roc` gives them, by name.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fmtc.plot import roc
-    >>> roc({"guessing": (np.array([0, 1]), np.array([0, 1]))}).get_xscale()  # doctest: +SKIP
-    'log'
-    """
-    plt = _pyplot()
-    if ax is None:
-        _, ax = plt.subplots(figsize=(4.2, 4), layout="constrained")
-    least = min((float(fpr[fpr > 0].min(initial=1.0)) for fpr, _ in curves.values()), default=1e-3)
-    least = float(np.clip(least, 1e-5, 1e-2))
-    ax.plot([least, 1], [least, 1], color=SOFT, linewidth=0.8, linestyle=":", label="guessing")
-    for number, (name, (fpr, tpr)) in enumerate(curves.items()):
-        ax.plot(np.maximum(fpr, least), np.maximum(tpr, least), color=COLOURS[number % len(COLOURS)], label=name)
-    ax.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1.05))
-    ax.set(xlabel="others called members", ylabel="members found")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, loc="lower right")
-    return ax
-
-
 def plot_k(advice: Advice, *, ax: Axes | None = None) -> Axes:
     """Evidence on the number of clusters: the eigengap by number, the range shaded.
 
@@ -414,4 +377,4 @@ def _short(name: str, most: int = 34) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-__all__: Sequence[str] = ["atlas", "embedding", "history", "plot_k", "profiles", "roc", "shares"]
+__all__: Sequence[str] = ["atlas", "embedding", "history", "plot_k", "profiles", "shares"]

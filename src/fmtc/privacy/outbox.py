@@ -31,8 +31,8 @@ Charge = Callable[[float, float], None]  # squared mu and delta of a release; ra
 class Payloads:
     """Answers as they left, in files, so that the same question gets the same bytes; one folder per run."""
 
-    def __init__(self, folder: Path, *, keep: bool = False):
-        self.folder, self.keep = folder, keep
+    def __init__(self, folder: Path):
+        self.folder = folder
 
     def _path(self, message: Message, asked: str) -> Path:
         return self.folder / f"{message.phase}-{message.round_no:05d}-{message.turn}-{asked[:16]}.safetensors"
@@ -46,7 +46,7 @@ class Payloads:
         path = self._path(message, asked)
         write_tensors(path, arrays, {"values": values})
         os.chmod(path, 0o600)
-        for old in () if self.keep else self.folder.glob(f"{message.phase}-*.safetensors"):
+        for old in self.folder.glob(f"{message.phase}-*.safetensors"):
             if int(old.name[len(message.phase) + 1 :].partition("-")[0]) < message.last_round:
                 old.unlink(missing_ok=True)
 

@@ -2,7 +2,7 @@
 
 Rules look at the plain answer and at the client it comes from, and decide nothing by themselves: a `Finding` says what
 was found, and the client's `Policy` whether it is a warning, waits for a person, or does not leave. They are no
-guarantee: an answer that no rule objects to can tell of single records all the same (`fmtc audit members` measures it).
+guarantee: an answer that no rule objects to can tell of single records all the same (audits measure it).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atlas import presence_of
-from ..concepts import FEW
+from ..describe import FEW, presence_of
 from ..errors import FileError, TrustError, nearest_names
 from ..kernels.centers import row_norms
 from ..kernels.influence import record_influence

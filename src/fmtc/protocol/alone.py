@@ -1,8 +1,7 @@
-"""A client alone, at home: the whole method on its rows only, and whether the common model is worth keeping."""
+"""Whether a client keeps the common model, or one that it makes of its own rows alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +9,10 @@ import numpy as np
 
 from ..client import ClientState, stream
 from ..errors import DataError
-from ..inference import MixtureModel
-from ..kernels.alignment import numbers_of
 from ..kernels.lift import cut_share
+from ..refit import Silo, numbered, refit
 from ..server import ServerState
 from ..settings import Settings
-from .base import Phase, required
-from .method import view_method
 
 KEEP = 0.85  # of the neighbours that a client's own clusters keep together: with fewer, it keeps its own
 ROWS = 2000  # of a client that are compared
@@ -66,62 +62,17 @@ def closed_share(X: Any, labels: np.ndarray, n_neighbors: int = NEIGHBORS) -> fl
     return (1 - cut_share(X, labels, n_neighbors) - chance) / max(1 - chance, 1e-9)
 
 
-def played(
-    client: ClientState,
-    server: ServerState,
-    settings: Settings,
-    phases: Iterable[Phase],
-    stops: Callable[[Phase, Sequence[Any]], bool],
-    loops: Iterable[Phase],
-) -> tuple[ClientState, ServerState]:
-    """One client through some phases, with a server of its own; nothing leaves."""
-    history: list[Any] = []
-    for phase in phases:
-        if phase in loops:
-            begun = len(history)
-            while phase.times(server, settings) and not stops(phase, history[begun:]):
-                (ask,) = phase.asks(server, settings).values()
-                client, answer = phase.reply(client, ask, settings, len(history) + 1)
-                server, report = phase.reduce(server, {client.client_id: answer}, settings)
-                history.append(report)
-            continue
-        turn = 0
-        while turn < phase.times(server, settings):
-            (ask,) = phase.asks(server, settings).values()
-            client, answer = phase.reply(client, ask, settings, len(history))
-            server = phase.reduce(server, {client.client_id: answer}, settings)
-            turn += 1
-    return client, server
-
-
-def fitted_alone(client: ClientState, settings: Settings, view: str) -> ClientState:
-    """The client after a run of its own, units of columns included."""
-    solver = replace(settings.solver, contain=False, exit=False)
-    own = replace(settings.of_one(client.client_id), view=view, privacy=None, solver=solver)
-    method = view_method(view)
-    begun = replace(method.open_client(client.client_id, client.X, own, client.device), on_trial=True)
-    if view == "graph" and own.scale == "none" and solver.lift is False and client.scaling is None:
-        begun = replace(begun, graph=client.graph)  # rows as they came: the graph is the one that it has
-    server = method.open_server((client.client_id,), own, None)
-    return played(
-        begun, server, own, method.phases, lambda loop, done: method.loop_stops(loop, done, own) is not None,
-        method.loops,
-    )[0]  # fmt: skip
-
-
 def chosen(client: ClientState, settings: Settings, view: str) -> ClientState:
     """The client with the common model, or with its own where the common one keeps clearly fewer neighbours together.
 
     Clusters of its own take the numbers of the common ones that they share most rows with.
     """
-    from scipy.optimize import linear_sum_assignment
-
-    assert client.labels is not None
+    assert client.model is not None and client.labels is not None
+    silo = Silo(client.client_id, client.k, replace(settings, view=view), client.device, client.graph)
     try:
-        alone = fitted_alone(client, settings, view)
+        alone = refit(silo, None, client.X)
     except DataError:  # its rows alone cannot be clustered
         return replace(client, choice=FEDERATED)
-    assert alone.labels is not None and alone.model is not None
     n = len(client.labels)
     rows = np.arange(n)
     if n > ROWS:
@@ -129,33 +80,8 @@ def chosen(client: ClientState, settings: Settings, view: str) -> ClientState:
     points = alone.model.scaled(client.X[rows])
     if closed_share(points, client.labels[rows]) >= KEEP * closed_share(points, alone.labels[rows]):
         return replace(client, choice=FEDERATED)
-    (common,) = required(client, "model")
-    shared = np.zeros((common.k, alone.model.k))
-    np.add.at(shared, (client.labels, alone.labels), 1)
-    numbers, clusters = linear_sum_assignment(-shared)
-    order = np.full(common.k, -1)
-    order[numbers] = clusters
-    labels = numbers_of(order)[alone.labels]
-    model = renumbered(alone.model, order)
-    return replace(alone, model=model, labels=labels, choice=ALONE, on_trial=client.on_trial)
+    found = numbered(alone, client.labels, client.model.k)
+    return replace(found.client, choice=ALONE, on_trial=client.on_trial)
 
 
-def renumbered(model: Any, order: np.ndarray) -> Any:
-    """A client's model with other numbers: cluster ``order[j]`` takes number j, and -1 is a concept that it lacks."""
-    has = order >= 0
-
-    def taken(array: np.ndarray) -> np.ndarray:
-        found = np.zeros((len(order), *array.shape[1:]), array.dtype)
-        found[has] = array[order[has]]
-        return found
-
-    if isinstance(model, MixtureModel):
-        profiles = np.where(has[:, None], taken(model.profiles), 1.0)
-        return replace(model, means=taken(model.means), shares=taken(model.shares), profiles=profiles)
-    shares = model.shares
-    if shares is None and not has.all():
-        shares = np.full(model.k, 1 / model.k)
-    return replace(model, centers=taken(model.centers), shares=None if shares is None else taken(shares))
-
-
-__all__ = ["ALONE", "FEDERATED", "chosen", "closed_share", "compares", "fitted_alone", "is_compared", "played"]
+__all__ = ["ALONE", "FEDERATED", "chosen", "closed_share", "compares", "is_compared"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..client import ClientState
-from ..inference import GraphModel, MixtureModel
+from ..models import GraphModel, MixtureModel
 from ..server import ServerState
 from ..settings import Settings
 from .base import Phase, required

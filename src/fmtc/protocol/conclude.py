@@ -11,16 +11,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..client import ClientState
-from ..inference import Frame, MixtureModel, assign
 from ..mixture import personal
 from ..mixture.steps import SMALLEST_SHARE
+from ..models import Frame, MixtureModel
 from ..server import ServerState
 from ..settings import Settings
 from .alone import WHEN, chosen, compares, is_compared
 from .base import Array, Nothing, Phase, array, number, required
 from .em import Ask as Parameters
 from .em import asked, common_of, is_order, pool_of, statistics_of
-from .folds import home_of, with_calibration
+from .folds import home_of, mixture_common, with_calibration
 from .number import Presence, present, with_presence
 
 
@@ -67,14 +67,14 @@ class Conclude(Phase):
             mine = replace(mine, shares=_own_shares(mine.shares, client.k))
         frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
         model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])
-        labels = assign(client.X, model)
+        labels = model.assign(client.X)
         if not client.on_trial and len(np.unique(labels)) < client.k:
             _warn_of_equal_rows(client)
         client = replace(client, model=model, labels=labels)
         if is_compared(client, ask.compare, settings):
             client = chosen(client, settings, "mixture")
-        home = home_of(client, common.ordered(order), own.ordered(order))  # numbers of folds are those of the model
-        client = with_calibration(replace(client, home=home), settings)
+        known = mixture_common(client, common.ordered(order))  # numbers of folds are those of the model
+        client = with_calibration(replace(client, home=home_of(client, known, settings)), settings)
         return client, present(client)
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:

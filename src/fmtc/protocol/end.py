@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atlas import FLAGS
+from ..describe import FLAGS
 from .base import Array, Nothing, Phase, array, number
 
 WHEN = "where the server has compared the clients' concepts"

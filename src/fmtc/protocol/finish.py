@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState, Clusters, hole_filling, input_rows, rotated, stream
-from ..inference import GraphModel, assign, project
 from ..kernels.alignment import match_clusters, match_concepts, widening
 from ..kernels.centers import row_norms, unit_centers
 from ..linalg.arrays import asarray_like, namespace, to_numpy
 from ..mixture.starts import FIRST_SPREAD
+from ..models import GraphModel, project
 from ..server import Mixture, ServerState, columns_of, heard, with_influence
 from ..settings import Settings
 from .base import Array, Phase, array, required
@@ -64,7 +64,7 @@ class Finish(Phase):
         found = unit_centers(E, k, settings.solver.n_init, seed)
         centers = to_numpy(found)
         model = replace(model, centers=centers)
-        labels = (E @ found.T).argmax(axis=1) if from_embedding else assign(input_rows(client), model)
+        labels = (E @ found.T).argmax(axis=1) if from_embedding else model.assign(input_rows(client))
         sizes = to_numpy(namespace(labels).bincount(labels, minlength=k))
         if (sizes == 0).any() and not client.on_trial:
             from sklearn.exceptions import ConvergenceWarning

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..atlas import Atlas
 from ..client import ClientState, open_client, width
-from ..inference import GraphModel
+from ..describe import Atlas
 from ..linalg.arrays import to_numpy
+from ..models import GraphModel
 from ..server import ServerState, client_weights, held_at_the_end, noted, without_clients
 from ..settings import Settings, Solver
 from .base import Phase, required

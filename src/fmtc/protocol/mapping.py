@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
-from ..atlas import (
-    LIFTED,
-    SUMMED,
-    Atlas,
-    Features,
-    Member,
-    Presence,
-    bare,
-    draw,
-    graph_signatures,
-    mixture_signatures,
-    weights_of,
-)
+from ..describe import Atlas, Features, draw
+from ..describe.words import SUMMED
+from ..models import Member, Presence
+from ..models.base import weights_of
+from ..models.graph import graph_signatures
+from ..models.mixture import mixture_signatures
 from ..privacy.rules import PRESENT
 from ..server import ServerState
 from ..settings import Settings
@@ -39,11 +31,10 @@ def server_atlas(server: ServerState, settings: Settings) -> Atlas | None:
     is_text = settings.scale == "tfidf"
     alone = set(found) == {ALL}
     lifted = server.lifted and server.view != "mixture"
-    atlas = draw(
-        found, Features() if lifted else Features(levels=levels, is_text=is_text), matched=settings.solver.align,
+    return draw(
+        found, None if lifted else Features(levels=levels, is_text=is_text), matched=settings.solver.align,
         notes=[COLUMNS, *([SUMMED] if alone else [])], silos=not alone, held=server.held,
     )  # fmt: skip
-    return replace(bare(atlas), notes=(*atlas.notes, LIFTED)) if lifted else atlas
 
 
 ALL = ""  # in place of a silo's name, where only all of them together are known

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
 import numpy as np
 
-from ..atlas import Atlas
+from ..describe import Atlas
 from ..errors import RefusedError
 from .base import Phase, sent
 from .end import END
@@ -20,7 +21,8 @@ from .verdict import VERDICT
 
 COMMON: tuple[Phase, ...] = (SURVEY, VERDICT, END)  # of every method: before a run, and after it
 
-# Methods that a federation of processes may run: a job names one of these, never code of its own.
+# Methods that a federation of processes may run: a job names one of these or of an installed package (entry points of
+# the group `fmtc.methods`), never code of its own.
 METHODS = {
     "fmtc": "fmtc.protocol.graph:METHOD",
     "fmtc-mixture": "fmtc.protocol.mixture:METHOD",
@@ -30,9 +32,6 @@ METHODS = {
     "fmtc-auto-sums": "fmtc.protocol.secure:AUTO",
     "fmtc-private": "fmtc.protocol.private:METHOD",
     "fmtc-advice": "fmtc.protocol.advice:METHOD",
-    "fed-kmeans": "fmtc.baselines.fed_kmeans:METHOD",
-    "fed-mtsc": "fmtc.baselines.mtsc:METHOD",
-    "fed-spectral-plus": "fmtc.baselines.fed_spectral:METHOD",
 }
 
 
@@ -178,8 +177,12 @@ def dotted(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 def method_of(name: str) -> Method:
     """The method of this name."""
-    if name not in METHODS:
-        raise RefusedError(f"there is no method {name!r}; there are {', '.join(METHODS)}")
-    module, _, attribute = METHODS[name].partition(":")
+    where = METHODS.get(name)
+    if where is None:
+        installed = {point.name: point.value for point in entry_points(group="fmtc.methods")}
+        if name not in installed:
+            raise RefusedError(f"there is no method {name!r}; there are {', '.join((*METHODS, *installed))}")
+        where = installed[name]
+    module, _, attribute = where.partition(":")
     method: Method = getattr(import_module(module), attribute)
     return method

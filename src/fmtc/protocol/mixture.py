@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..client import ClientState
-from ..inference import MixtureModel
+from ..models import MixtureModel
 from ..server import ServerState
 from ..settings import Settings
 from .axes import AXES

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..client import ClientState, Clusters, input_rows, stream
 from ..errors import RefusedError
-from ..inference import GraphModel, assign
 from ..kernels.alignment import numbers_of
 from ..kernels.centers import row_norms, unit_centers
 from ..kernels.embedding import spectral_start
@@ -20,12 +19,14 @@ from ..linalg.arrays import asarray_like, double, to_device_of, to_numpy
 from ..linalg.sparse import affine
 from ..mixture import personal
 from ..mixture.steps import Common
+from ..models import GraphModel
+from ..refit import with_clusters
 from ..server import ServerState
 from ..settings import Settings
 from .alone import WHEN, chosen, compares, is_compared
 from .base import Array, Phase, array, number, required
 from .em import among, first_statistics, is_partial, order_field, partial_field, settle_pool, widened
-from .folds import home_of, with_calibration
+from .folds import graph_common, home_of, with_calibration
 
 
 def _are_parts(shares: Any, sizes: Mapping[str, int]) -> str | None:
@@ -108,7 +109,7 @@ class Number(Phase):
         if ask.means is not None:
             model = _mixed(model, own, ask, settings)
         if settings.solver.labels_from == "projection":  # by the very code of predict: it breaks ties the same way
-            labels = assign(input_rows(client), model)
+            labels = model.assign(input_rows(client))
         gap = E - to_device_of(model.centers, E)[labels]
         if ask.partial:
             gap = np.nan_to_num(gap)  # along concepts that the client lacks
@@ -120,8 +121,8 @@ class Number(Phase):
         client = replace(client, own=None, model=model, labels=labels, agreement=agreement, misses=misses)
         if is_compared(client, ask.compare, settings):
             client = chosen(client, settings, "graph")
-        client = replace(client, home=home_of(client, None if ask.means is None else _common(ask), axes=own.axes))
-        client = with_calibration(client, settings)
+        known = graph_common(client, None if ask.means is None else _common(ask), own.axes)
+        client = with_calibration(replace(client, home=home_of(client, known, settings)), settings)
         return client, present(client)
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:
@@ -200,13 +201,7 @@ def _mixed(model: GraphModel, own: Clusters, ask: Any, settings: Settings) -> Gr
     common, has = _common(ask), ask.order >= 0
     never = np.flatnonzero(~has)
     mine = personal(among(common, has), statistics, (), settle_pool(settings, len(own.E)).concentration, never)
-    precision = np.zeros_like(common.covariance)
-    seen = np.ix_(has, has)  # of the axes that the client's projections have
-    precision[seen] = np.linalg.inv(common.covariance[seen])
-    return replace(
-        model, centers=mine.means.astype(model.W.dtype), precision=(precision + precision.T) / 2,
-        shares=np.where(has, mine.shares, 0.0),
-    )  # fmt: skip
+    return with_clusters(model, mine, common.covariance, has)
 
 
 NUMBER = Number()

@@ -28,15 +28,14 @@ import scipy.sparse as sp
 
 from ..anchors import home, released
 from ..anchors.stages import MIXTURE_STAGES, STAGES, Box, Public, Stage, coordinates, nearest
-from ..client import ClientState
 from ..errors import DataError, RefusedError, TrustError
-from ..inference import AnchorModel, GraphModel, assign
 from ..kernels.encoding import expanded_width
 from ..kernels.graph import knn_affinity, normalized_laplacian
+from ..models import AnchorModel, GraphModel
 from ..privacy.accounting import Plan, epsilon_of, mu_of, raised, without_colluders
+from ..refit import Refitted, Silo, numbered, refit
 from ..server import Cards, RoundReport, refuse_weights
 from ..settings import Settings
-from .alone import fitted_alone
 from .base import Array, Nothing, Phase, above, array, number, required
 from .cards import CARDS, ROSTER
 from .graph import METHOD as GRAPH
@@ -336,11 +335,10 @@ class Home(Phase):
         keep, ratio = chosen(client, model, settings)
         if keep:
             model = personal(client, model, settings)
-            return replace(client, model=model, labels=assign(client.X, model), choice="public", ratio=ratio), Nothing()
-        own, labels = alone(client.client_id, client.X, settings)
-        order = home.order_of(labels, assign(client.X, model), client.k)  # as far as it can, numbers mean the same
-        own = replace(own, centers=own.centers[order], shares=None if own.shares is None else own.shares[order])
-        return replace(client, model=own, labels=np.argsort(order)[labels], choice="alone", ratio=ratio), Nothing()
+            return replace(client, model=model, labels=model.assign(client.X), choice="public", ratio=ratio), Nothing()
+        own = alone(client.client_id, client.X, settings)
+        own = numbered(own, model.assign(client.X), client.k)  # as far as it can, numbers mean the same
+        return replace(client, model=own.model, labels=own.labels, choice="alone", ratio=ratio), Nothing()
 
 
 def public_model(client: PrivateClient, public: Public, clusters: Array) -> AnchorModel:
@@ -371,7 +369,7 @@ def personal(client: PrivateClient, model: AnchorModel, settings: Settings) -> A
         return replace(model, shares=home.own_shares(model.scores(client.X), model.shares))
     if len(client.X) <= client.k + 1:
         return model
-    labels = assign(client.X, model)
+    labels = model.assign(client.X)
     solver = settings.solver
     affinity = knn_affinity(model.scaled(client.X), solver.n_neighbors, nonmutual_weight=solver.nonmutual_weight)
     labels = home.spread(labels, client.k, normalized_laplacian(affinity))
@@ -386,19 +384,18 @@ def chosen(client: PrivateClient, model: AnchorModel, settings: Settings) -> tup
     if judge.sum() <= max(client.k, home.NEIGHBORS) or (~judge).sum() <= client.k + 1:
         return True, inf
     try:
-        own, _ = alone(client.client_id, client.X[~judge], settings)
+        own = alone(client.client_id, client.X[~judge], settings).model
     except DataError:  # rows that are all equal: the public model does no harm
         return True, inf
     X = client.X
-    return home.keeps_public(model.scaled(X), judge, assign(X, model), assign(X, own))
+    return home.keeps_public(model.scaled(X), judge, model.assign(X), own.assign(X))
 
 
-def alone(client_id: str, X: Array, settings: Settings) -> tuple[Any, Array]:
-    """Model and labels of the graph view of one client that learns from nobody."""
+def alone(client_id: str, X: Array, settings: Settings) -> Refitted:
+    """The graph view of one client that learns from nobody."""
     solver = replace(settings.solver, final="kmeans")
-    own = replace(settings, beta=0.0, coupling="tensor", scale="auto", solver=solver)
-    model, labels = required(fitted_alone(ClientState(client_id, X, own.n_clusters), own, "graph"), "model", "labels")
-    return model, labels
+    own = replace(settings, view="graph", beta=0.0, coupling="tensor", scale="auto", solver=solver)
+    return refit(Silo(client_id, own.n_clusters, own), None, X)
 
 
 HOME = Home()

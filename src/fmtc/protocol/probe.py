@@ -10,22 +10,16 @@ import numpy as np
 
 from ..client import ClientState, stream
 from ..errors import DataError
-from ..inference import assign
 from ..kernels.lift import NEIGHBORS, shows_shapes
-from ..linalg.arrays import HOST, to_numpy
+from ..refit import Silo, refit
 from ..server import ServerState
 from ..settings import Settings
-from .alone import closed_share, played
+from .alone import closed_share
 from .base import Array, Phase, how_many, number
 from .conclude import CONCLUDE
-from .finish import FINISH
-from .hello import HELLO
 from .moments import columns_of
-from .prepare import PREPARE
-from .round import ROUND
 
 SHAPE_ROWS, MANY_ROWS = 1000, 400  # rows of a silo that are looked at: for shapes, and where columns are many
-ROUNDS = 25  # of the graph view of one silo alone
 MIN_GAIN = 0.05  # of neighbours in the same cluster, beyond chance, by which a mixture of many columns must be better
 MIN_ENTROPY = 0.65  # of its clusters, as a part of that of even ones: one giant cluster agrees with itself
 
@@ -71,17 +65,19 @@ class Probe(Phase):
         if len(rows) <= client.k:  # hardly any is complete
             return client, self.Answer(shapes=False, gain=0.0, entropy=1.0)
         X = client.X[rows]
-        mixed = assign(X, judged.model)
+        mixed = judged.model.assign(X)
         sizes = np.bincount(mixed) / len(mixed)
         sizes = sizes[sizes > 0]
         k = max(client.k, len(sizes))
         entropy = float(-(sizes * np.log(sizes)).sum() / np.log(k)) if k > 1 else 1.0
         shapes, gain = False, 0.0
         try:
-            graphed, points = _alone(replace(client, X=X, cells=None), settings)
+            alone = refit(Silo(client.client_id, client.k, replace(settings, view="graph")), None, X)
         except DataError:  # rows that are all equal: they speak for neither view
             pass
         else:
+            assert alone.client.rows is not None
+            graphed, points = alone.labels, alone.client.rows.X
             shapes = not many and shows_shapes(points, graphed, mixed)
             gain = closed_share(points, mixed, NEIGHBORS) - closed_share(points, graphed, NEIGHBORS) if many else 0.0
         return client, self.Answer(shapes=bool(shapes), gain=float(gain), entropy=entropy)
@@ -134,17 +130,6 @@ def _verdict(server: ServerState, said: list[Any], m: int, d: int) -> tuple[str,
     if gain >= MIN_GAIN:
         return "graph", f"{d} columns, and the mixture has one giant cluster"
     return "graph", f"{d} columns, and in the mixture {better}"
-
-
-def _alone(client: ClientState, settings: Settings) -> tuple[Array, Any]:
-    """Labels by the graph view of some rows of one silo alone, and these rows as its graph sees them."""
-    server = ServerState((client.client_id,), view="graph", scaling=client.scaling, lifted=client.lift is not None)
-    client = replace(client, rows=None, graph=None, factors=None, F=None, W=None)
-    client = replace(client, round_no=0, device=HOST, on_trial=True)
-    phases, settings = (HELLO, PREPARE, ROUND, FINISH), settings.of_one(client.client_id)
-    client, _ = played(client, server, settings, phases, lambda _, done: len(done) >= ROUNDS, (ROUND,))
-    assert client.own is not None and client.rows is not None
-    return to_numpy(client.own.labels), client.rows.X
 
 
 PROBE = Probe()

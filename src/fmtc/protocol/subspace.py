@@ -15,7 +15,7 @@ import numpy as np
 
 from ..client import ClientState, refuse_flat, rotated, with_rows
 from ..errors import DataError, TrustError
-from ..kernels.alignment import procrustes, turn_towards
+from ..kernels.alignment import procrustes, same_place, turn_towards
 from ..kernels.couplings.spectrum import rank, shrink, weight_of_threshold
 from ..kernels.couplings.subspace import directions, directions_from_sketch
 from ..kernels.objective import local_objective
@@ -344,7 +344,7 @@ class Match(Phase):
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Match at home."""
         centers = required(client, "own")[0].model.centers
-        orders = np.array([order_of(centers, frame) for frame in ask.frames])
+        orders = np.array([same_place(centers, frame) for frame in ask.frames])
         return client, self.Answer(matched=centers[orders].astype(np.float64), ranks=orders.astype(np.float64))
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
@@ -359,14 +359,6 @@ class Match(Phase):
         mixes = settings.solver.mixes and settings.n_clusters > 1
         mixture = first_mixture([frame], settings, server.words) if mixes else None
         return replace(server, frames=frame[None], mixture=mixture)
-
-
-def order_of(centers: Array, frame: Array) -> Array:
-    """The client's cluster that takes each number of a frame; (k, k), (k, k) -> (k,)."""
-    from scipy.optimize import linear_sum_assignment
-
-    found: Array = linear_sum_assignment(-(frame @ centers.T))[1]
-    return found
 
 
 def _frame() -> Any:
@@ -394,7 +386,7 @@ class HomeSettle(Settle):
     def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
         """E-step over the normalised projections."""
         values = dict(vars(ask))
-        order = order_of(required(client, "own")[0].model.centers, values.pop("frame"))
+        order = same_place(required(client, "own")[0].model.centers, values.pop("frame"))
         return super().reply(client, Settle.Ask(**values, order=order), settings, round_no)
 
 
@@ -429,7 +421,7 @@ class HomeNumber(Number):
     def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Take the common numbers."""
         values = dict(vars(ask))
-        order = order_of(required(client, "own")[0].model.centers, values.pop("frame"))
+        order = same_place(required(client, "own")[0].model.centers, values.pop("frame"))
         return super().reply(client, Number.Ask(**values, order=order), settings, round_no)[0], Nothing()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..artifacts import runs
 from ..artifacts.files import write_file
 from ..clients import is_mapping
-from ..concepts import FEW, percents
+from ..describe import FEW, percents
 from .page import needs_jinja, render
 from .rows import POINTS, study
 from .summary import summarise
@@ -51,7 +51,7 @@ def write_report(
     -------
     Path
     """
-    from ..concepts import Explanation
+    from ..describe import Explanation
     from ..tables import Silo
 
     needs_jinja()

@@ -13,7 +13,7 @@ import numpy as np
 from rich.filesize import decimal
 
 from ..artifacts.files import write_file
-from ..concepts import percents
+from ..describe import percents
 
 PAGE = "report.html"
 HERE = Path(__file__).parent
@@ -50,17 +50,19 @@ def render(summary: Mapping[str, Any]) -> str:
     return compose("page", summary, _data(summary))
 
 
-def compose(name: str, summary: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+def compose(name: str, summary: Mapping[str, Any], data: Mapping[str, Any], folder: Path = HERE) -> str:
     """Any page: a template with the common style and script and its own, all inside one HTML file.
 
     Parameters
     ----------
     name : str
-        Of the template, its style and its script: ``name.html``, ``name.css`` and ``name.js`` of this folder.
+        Of the template, its style and its script: ``name.html``, ``name.css`` and ``name.js``.
     summary : mapping
         What the template shows.
     data : mapping
         What the script needs, in what JSON knows.
+    folder : Path
+        Where the three files are.
 
     Returns
     -------
@@ -68,7 +70,7 @@ def compose(name: str, summary: Mapping[str, Any], data: Mapping[str, Any]) -> s
     """
     jinja2 = needs_jinja()
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE),
+        loader=jinja2.FileSystemLoader([folder, HERE]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -79,7 +81,7 @@ def compose(name: str, summary: Mapping[str, Any], data: Mapping[str, Any]) -> s
         "written": written,
     }  # fmt: skip
     style, script = (
-        "".join((HERE / f"{part}.{kind}").read_text(encoding="utf-8") for part in ("common", name))
+        "".join(file.read_text(encoding="utf-8") for file in (HERE / f"common.{kind}", folder / f"{name}.{kind}"))
         for kind in ("css", "js")
     )
     return str(

@@ -15,8 +15,17 @@ from rich.filesize import decimal
 from ..artifacts.files import check_form, check_schema, jsonable, read_json, read_tensors
 from ..artifacts.models import ROUND, current_settings
 from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, of_one_silo, read_explanation
-from ..atlas import Atlas
-from ..concepts import FEW, Cluster, Explanation, Histogram, empty_clusters_sentence, held_words, percents, percents_of
+from ..describe import (
+    FEW,
+    Atlas,
+    Cluster,
+    Explanation,
+    Histogram,
+    empty_clusters_sentence,
+    held_words,
+    percents,
+    percents_of,
+)
 from ..errors import FileError
 from ..estimator import FMTC, load, load_atlas, read_settings
 from ..protocol.base import LETTERS

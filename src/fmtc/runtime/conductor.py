@@ -2,117 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..artifacts.files import check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
+from ..artifacts.files import check_schema, jsonable, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
 from ..errors import AbortedError, DataError, FileError, InputError, OwnError, TrustError
+from ..models.shared import SHARED, Shared
 from ..protocol.base import Message, dropped, pack, unpack
 from ..protocol.end import END, told
-from ..protocol.graph import METHOD
-from ..protocol.method import Method
+from ..protocol.kept import kept
 from ..protocol.survey import SURVEY
 from ..protocol.verdict import VERDICT
-from ..shared import Shared, kept
-from .driver import ClientError, Received, Result, RoundRecord, Transport, add_received, run
+from .driver import ClientError, Received, RoundRecord, RunRecord, Transport, add_received, run, with_server
+from .events import Channel, at_coordinator
+from .spec import RunSpec
 
 CHECKPOINT = "checkpoint"  # folder in the coordinator's folder of a run
-SURVEYED = "surveyed.json"  # in the coordinator's folder of a run: what a comparison of columns has received
 RESULT = "result.safetensors"  # in the coordinator's folder of a run: what it came to
-CONFIRMED = "confirmed.json"  # in the coordinator's folder of a run: clients that have said that they have their labels
 LATE = "late.safetensors"  # in the coordinator's folder of a run: what lost clients are asked, to conclude later
 RESULT_FORMAT = 2
-SHARED = "shared/"  # names of arrays in a result that go on where the run ended
-PREFLIGHT = ("no", "first", "only")
+# parts of a record that JSON holds as they are
+SAVED = ("client_ids", "converged", "stopped_because", "missing", "before", "why", "roster", "held")
+SERVER = "server/"  # names of arrays of a server that waits for last answers
+GOES_ON = "shared/"  # names of arrays in a result that go on where the run ended
 
-Listen = Callable[..., None]  # an event's name, and facts about it
 
+def conduct(transport: Transport, spec: RunSpec, events: Channel) -> None:
+    """Run a method to its end, from the last checkpoint if there is one; whatever happens is told on `events`.
 
-@dataclass(frozen=True)
-class Spec:
-    """What is to be run.
-
-    Parameters
-    ----------
-    run_id : str
-        Names the run in every message; attempts that continue a run have the same.
-    settings : Settings
-        Of the method.
-    folder : Path
-        Of the coordinator: checkpoint and result.
-    method : Method
-    weights : mapping of client id to float, optional
-    min_clients : int, optional
-    preflight : {"no", "first", "only"}
-        Whether the clients' columns are compared before the first round; a difference that would spoil the run ends it.
-    accept_units : bool
-        Whether most columns of a client may be in other units than the others'.
+    Where the run cannot go on, that is aborted, lost (too few clients are there), stopped (too few clients can answer),
+    refused data, trust refused, or failed.
     """
-
-    run_id: str
-    settings: Any
-    folder: Path
-    method: Method = METHOD
-    weights: dict[str, float] | None = None
-    min_clients: int | None = None
-    preflight: str = "no"
-    accept_units: bool = False
-
-
-def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
-    """Run a method to its end, from the last checkpoint if there is one; whatever happens is told to `listen`.
-
-    The events are surveyed, differ, agree, round, done and ended; and, where the run cannot go on: aborted, lost (too
-    few clients are there), stopped (too few clients can answer), refused data, trust refused, failed.
-    """
-    if finished(spec) is None and not _train(transport, spec, listen):
+    if finished(spec) is None and not _train(transport, spec, events):
         return
     _conclude(transport, spec)
-    _end(transport, spec, listen)
+    _end(transport, spec, events)
 
 
-def _train(transport: Transport, spec: Spec, listen: Listen) -> bool:
+def _train(transport: Transport, spec: RunSpec, events: Channel) -> bool:
     """Run a method until its result is written; False where it ends without one."""
     begun = (spec.folder / CHECKPOINT).exists()
     try:
         compare_first = spec.preflight == "only" or (spec.preflight == "first" and not begun)
-        if compare_first and _differ(transport, spec, listen):
+        if compare_first and _differ(transport, spec, events):
             return False
-        result = run(
+        record = run(
             transport,
             spec.settings,
             method=spec.method,
             weights=spec.weights,
-            callbacks=[lambda record: listen("round", record=asdict(record))],
+            callbacks=[lambda done: events.tell("round", record=asdict(done))],
             checkpoint=spec.folder / CHECKPOINT,
             resume=True,
             min_clients=spec.min_clients,
         )
     except AbortedError:
-        listen("aborted")
+        events.tell("aborted")
     except ClientError as error:
-        listen("stopped" if isinstance(error.__cause__, OwnError) else "lost", why=str(error))
+        events.tell("stopped" if isinstance(error.__cause__, OwnError) else "lost", why=str(error))
     except InputError as error:
-        listen("refused data", why=str(error))
+        events.tell("refused data", why=str(error))
     except TrustError as error:
-        listen("trust refused", why=str(error))
+        events.tell("trust refused", why=str(error))
     except Exception as error:
-        listen("failed", why=f"{type(error).__name__}: {error}")
+        events.tell("failed", why=f"{type(error).__name__}: {error}")
         raise
     else:
-        if result.late:
-            _write_late(spec, result.server, result.late)
-        write_result(spec, result)
+        if record.late:
+            _write_late(spec, record.server, record.late)
+        write_record(spec, record)
         return True
     return False
 
 
-def _conclude(transport: Transport, spec: Spec) -> None:
+def _conclude(transport: Transport, spec: RunSpec) -> None:
     """Ask clients that were lost when all others concluded; the result then says what it would have said."""
     if not (spec.folder / LATE).exists():
         return
@@ -134,24 +102,24 @@ def _conclude(transport: Transport, spec: Spec) -> None:
 
 
 def _add_late(
-    spec: Spec, server: Any, cid: str, late: Mapping[str, tuple[Message, ...]], heard: Mapping[Any, Received]
+    spec: RunSpec, server: Any, cid: str, late: Mapping[str, tuple[Message, ...]], heard: Mapping[Any, Received]
 ) -> None:
     """Write the result again, with a client that has concluded since."""
-    result, _ = read_result(spec.folder / RESULT)
-    received = {(line.phase, line.field): line for line in result.received if line.phase != SURVEY.name}
+    record, _ = read_record(spec.folder / RESULT)
+    received = {(line.phase, line.field): line for line in record.received if line.phase != SURVEY.name}
     for key, line in heard.items():
         before = received.get(key, replace(line, times=0, bytes=0))
         received[key] = replace(line, times=before.times + line.times, bytes=before.bytes + line.bytes)
-    missing = tuple(other for other in result.missing if other != cid)
-    lines = tuple(received.values())
-    write_result(spec, replace(result, server=server, missing=missing, received=lines, late=late))
+    missing = tuple(other for other in record.missing if other != cid)
+    record = replace(record, missing=missing, received=tuple(received.values()), late=late)
+    write_record(spec, with_server(record, spec.method, server))
 
 
-def _end(transport: Transport, spec: Spec, listen: Listen) -> None:
+def _end(transport: Transport, spec: RunSpec, events: Channel) -> None:
     """Tell clients how the run ended, and whether others have their clusters; keep who has said to have its labels."""
     about = finished(spec)
     assert about is not None
-    listen("done", missing=about["missing"])
+    events.tell("done", missing=about["missing"])
     done = {*about["client_ids"]} - {*unconfirmed(spec.folder, about), *about["missing"]}
     converged, known = bool(about["converged"]), (about.get("atlas"), about.get("held", ()))
     asks = {
@@ -160,8 +128,8 @@ def _end(transport: Transport, spec: Spec, listen: Listen) -> None:
         if cid not in done
     }
     replies = transport.exchange({cid: Message(END.name, ask) for cid, ask in asks.items()})
-    write_json(spec.folder / CONFIRMED, sorted(done | {*replies.answers}))
-    listen("ended", unable=[cid for cid, error in replies.failures.items() if isinstance(error, OwnError)])
+    unable = [cid for cid, error in replies.failures.items() if isinstance(error, OwnError)]
+    events.tell("ended", confirmed=sorted(replies.answers), unable=unable)
 
 
 def unconfirmed(folder: Path, about: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -171,15 +139,14 @@ def unconfirmed(folder: Path, about: Mapping[str, Any] | None) -> tuple[str, ...
     """
     if about is None:
         return ()
-    path = folder / CONFIRMED
-    left = {*about["missing"]} - {*about.get("late", ())} | {*(read_json(path, [str]) if path.exists() else ())}
+    left = {*about["missing"]} - {*about.get("late", ())}
+    left |= {cid for event in at_coordinator(folder).all() for cid in event.get("confirmed", ())}
     return tuple(cid for cid in about["client_ids"] if cid not in left)
 
 
-def _write_late(spec: Spec, server: Any, late: Mapping[str, tuple[Message, ...]]) -> None:
+def _write_late(spec: RunSpec, server: Any, late: Mapping[str, tuple[Message, ...]]) -> None:
     """Keep what clients that were lost have to be asked, and the server that waits for their last answers."""
-    arrays, values = flatten(server)
-    arrays = {f"server/{name}": array for name, array in arrays.items()}
+    arrays, values = flatten(server, SERVER)
     asked: dict[str, list[Any]] = {}
     for place, (cid, messages) in enumerate(late.items()):
         asked[cid] = []
@@ -191,13 +158,13 @@ def _write_late(spec: Spec, server: Any, late: Mapping[str, tuple[Message, ...]]
     write_tensors(spec.folder / LATE, arrays, {"server": values, "asked": asked})
 
 
-def _read_late(spec: Spec, client_ids: tuple[str, ...]) -> tuple[Any, dict[str, tuple[Message, ...]]]:
+def _read_late(spec: RunSpec, client_ids: tuple[str, ...]) -> tuple[Any, dict[str, tuple[Message, ...]]]:
     """Undo `_write_late`."""
     path = spec.folder / LATE
     arrays, about = read_tensors(path)
     try:
-        inner = {name.removeprefix("server/"): array for name, array in arrays.items() if name.startswith("server/")}
-        server = unflatten(spec.method.open_server(client_ids, spec.settings, spec.weights), inner, about["server"])
+        server = spec.method.open_server(client_ids, spec.settings, spec.weights)
+        server = unflatten(server, arrays, about["server"], SERVER)
         late = {
             cid: tuple(_message(spec, line, arrays, f"{place}/{turn}/") for turn, line in enumerate(asked))
             for place, (cid, asked) in enumerate(about["asked"].items())
@@ -207,14 +174,14 @@ def _read_late(spec: Spec, client_ids: tuple[str, ...]) -> tuple[Any, dict[str, 
     return server, late
 
 
-def _message(spec: Spec, line: list[Any], arrays: Mapping[str, Any], above: str) -> Message:
+def _message(spec: RunSpec, line: list[Any], arrays: Mapping[str, Any], above: str) -> Message:
     """A message of `_write_late`; its arrays have names that begin with `above`."""
     phase, round_no, last_round, turn, rest = line
     flat = {name.removeprefix(above): array for name, array in arrays.items() if name.startswith(above)}
     return Message(phase, unpack(spec.method.phase(phase).Ask, {**flat, **rest}), round_no, last_round, turn)
 
 
-def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
+def _differ(transport: Transport, spec: RunSpec, events: Channel) -> bool:
     """Compare the clients' columns and tell each what is odd about its own; whether the run ends with that."""
     from ..tables import compare
     from ..tables.findings import ERROR
@@ -227,18 +194,20 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
         raise ClientError(f"client {cid!r} failed {SURVEY.doing}: {error}") from error
     received: dict[tuple[str, str], Received] = {}
     add_received(received, SURVEY, replies)
-    write_json(spec.folder / SURVEYED, [asdict(line) for line in received.values()])
     scaled = getattr(spec.settings, "scale", "none") != "none"
     findings = compare(
         replies.answers, n_clusters=spec.settings.n_clusters, scaled=scaled, accept_units=spec.accept_units
     )
     verdicts = as_numbers(findings, replies.answers)
     transport.exchange({cid: Message(VERDICT.name, VERDICT.Ask(findings=found)) for cid, found in verdicts.items()})
-    listen("surveyed", silos=sorted(replies.answers), findings=[asdict(finding) for finding in findings])
+    events.tell(
+        "surveyed", silos=sorted(replies.answers), findings=[asdict(finding) for finding in findings],
+        received=[asdict(line) for line in received.values()],
+    )  # fmt: skip
     differ = any(finding.severity == ERROR for finding in findings)
     if differ or spec.preflight == "only":
-        listen("differ" if differ else "agree")
-        listen("ended")
+        events.tell("differ" if differ else "agree")
+        events.tell("ended")
         return True
     there = max(int((answer.kinds == CATEGORY).sum()) for answer in replies.answers.values())
     known = sum(levels > 0 for levels in getattr(spec.settings, "levels", ()))
@@ -253,109 +222,68 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
 # -------------------------------------------------------------------------------------- what the coordinator keeps
 
 
-def write_result(spec: Spec, result: Result) -> None:
+def write_record(spec: RunSpec, record: RunRecord) -> None:
     """Keep what the coordinator has of a run: common structure, atlas and history, and nothing of a row."""
-    atlas = spec.method.atlas(result.server, spec.settings)
-    document = None if atlas is None else jsonable(atlas.to_dict())
-    surveyed = read_json(spec.folder / SURVEYED) if (spec.folder / SURVEYED).exists() else []
+    server, settings = record.server, spec.settings
+    atlas = spec.method.atlas(server, settings)
+    surveyed = [event["received"] for event in at_coordinator(spec.folder).all() if event["event"] == "surveyed"][-1:]
     about = {
         "kind": "fmtc consensus",
         "schema": RESULT_FORMAT,
-        "run": spec.run_id,
-        "method": spec.method.name,
-        "settings": asdict(spec.settings),
-        "client_ids": result.server.client_ids,
-        "converged": result.converged,
-        "stopped_because": result.stopped_because,
-        "missing": result.missing,
-        "late": sorted(result.late),
-        "n_iter": len(result.history) - result.before,
-        "before": result.before,
-        "why": getattr(result.server, "why", ""),
-        "view": getattr(result.server, "view", None),
-        "roster": getattr(getattr(result.server, "cards", None), "code", ""),
-        "held": getattr(result.server, "held", ()),
-        "atlas": document,
-        "n_features": len(getattr(spec.settings, "levels", ())) or getattr(result.server, "n_features", 0),
-        "history": [asdict(record) for record in result.history],
-        "received": [*surveyed, *(asdict(line) for line in result.received)],
+        **{name: value for name, value in spec.for_silo().items() if name in ("run", "method", "settings")},
+        **{name: getattr(record, name) for name in SAVED},
+        "late": sorted(record.late),
+        "n_iter": len(record.history) - record.before,
+        "view": getattr(server, "view", None),
+        "atlas": None if atlas is None else jsonable(atlas.to_dict()),
+        "n_features": len(getattr(settings, "levels", ())) or getattr(server, "n_features", 0),
+        "history": [asdict(line) for line in record.history],
+        "received": [*(line for lines in surveyed for line in lines), *(asdict(line) for line in record.received)],
     }
-    arrays = spec.method.common(result.server)
-    shared = kept(result.server, spec.settings) if spec.method.keeps else None  # advice has nothing to go on from
+    arrays = dict(record.common)
+    shared = kept(server, settings) if spec.method.keeps else None  # advice has nothing to go on from
     if shared is not None:  # Z is there already, as the consensus
-        inner, about["shared"] = flatten(shared)
-        arrays |= {f"{SHARED}{name}": array for name, array in inner.items() if name != "Z"}
+        inner, rest = flatten(shared, GOES_ON)
+        about["shared"] = rest | {"view": shared.view}
+        arrays |= {name: array for name, array in inner.items() if name != f"{GOES_ON}Z"}
     write_tensors(spec.folder / RESULT, arrays, about)
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What `write_result` kept, in the form of a `Result`: the server's common arrays in place of its state."""
-
-    client_ids: tuple[str, ...]
-    common: dict[str, Any]
-    why: str = ""  # the view was chosen so
-    roster: str = ""  # code of the roster, where only sums were seen
-    held: tuple[str, ...] = ()  # clients that were capped, set aside or refused
-    shared: Shared | None = None  # what all clients have in common; None in files of older versions
-
-    @property
-    def Z(self) -> Any:
-        """The consensus of the graph view; None where the server saw sums only."""
-        return self.common.get("consensus")
-
-    @property
-    def kappa(self) -> Any:
-        """Pooling strength of each concept; None where a run has none."""
-        return self.common.get("kappa")
-
-    @property
-    def influence(self) -> Any:
-        """Who pulls whom; None where it is not known."""
-        return self.common.get("influence")
 
 
 def _shared(arrays: dict[str, Any], rest: dict[str, Any] | None) -> Shared | None:
     if rest is None:
         return None
-    inner = {name.removeprefix(SHARED): array for name, array in arrays.items() if name.startswith(SHARED)}
-    if "W" in inner:
-        inner["Z"] = arrays["consensus"]
-    found: Shared = unflatten(Shared, inner, rest)
+    if f"{GOES_ON}W" in arrays:
+        arrays = arrays | {f"{GOES_ON}Z": arrays["consensus"]}
+    found: Shared = unflatten(SHARED[rest["view"]], arrays, rest, GOES_ON)
     return found
 
 
-def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
-    """The result in a file of `write_result`, and the rest of what it says (run, method, settings)."""
+def read_record(path: Path) -> tuple[RunRecord, dict[str, Any]]:
+    """The record in a file of `write_record`, and the rest of what it says (run, method, settings)."""
     arrays, about = read_tensors(path)
     check_schema(path, about, "fmtc consensus", RESULT_FORMAT)
     try:
-        result = Result(
-            Kept(
-                tuple(about["client_ids"]),
-                {name: array for name, array in arrays.items() if not name.startswith(SHARED)},
-                about["why"],
-                about.get("roster", ""),
-                tuple(about.get("held", ())),
-                _shared(arrays, about.get("shared")),
-            ),
+        known = {"roster": "", "held": []} | about
+        saved: dict[str, Any] = {
+            name: tuple(known[name]) if isinstance(known[name], list) else known[name] for name in SAVED
+        }
+        record = RunRecord(
             tuple(RoundRecord.from_dict(line) for line in about["history"]),
-            about["converged"],
-            about["stopped_because"],
-            tuple(about["missing"]),
-            tuple(Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]),
-            about["before"],
+            **saved,
+            common={name: array for name, array in arrays.items() if not name.startswith(GOES_ON)},
+            received=tuple(Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]),
+            shared=_shared(arrays, about.get("shared")),
         )
     except (KeyError, TypeError, AttributeError, StopIteration) as error:
         raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
-    return result, about
+    return record, about
 
 
-def finished(spec: Spec) -> dict[str, Any] | None:
+def finished(spec: RunSpec) -> dict[str, Any] | None:
     """What the coordinator's folder says of a run that is over; None where it is not over yet."""
     if not (spec.folder / RESULT).exists():
         return None
-    _, about = read_result(spec.folder / RESULT)
+    _, about = read_record(spec.folder / RESULT)
     same = (spec.run_id, spec.method.name, jsonable(asdict(spec.settings)))
     if (about.get("run"), about.get("method"), about.get("settings")) != same:
         raise FileError(

@@ -16,6 +16,7 @@ from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, 
 from ..artifacts.states import flatten, unflatten
 from ..errors import ClientError, DataError, FileError, OwnError, RefusedError, SiteError, TrustError
 from ..linalg.threads import one_thread
+from ..models.shared import Shared
 from ..protocol.base import Message, Phase, dropped, pack, value_bytes
 from ..protocol.graph import METHOD
 from ..protocol.method import Method, dotted
@@ -49,12 +50,12 @@ class Transport(Protocol):
         ...
 
     def save_clients(self, folder: Path) -> None:
-        """Keep what clients need to continue from the round they are in."""
-        ...
+        """Keep what clients need to continue from the round they are in, unless they keep it themselves."""
+        return
 
     def load_clients(self, folder: Path, client_ids: tuple[str, ...]) -> None:
-        """Bring these clients back to the round of a checkpoint."""
-        ...
+        """Bring these clients back to the round of a checkpoint, unless messages name the round they continue from."""
+        return
 
 
 @dataclass(frozen=True)
@@ -140,17 +141,29 @@ def add_received(received: dict[tuple[str, str], Received], phase: Phase, replie
 
 
 @dataclass(frozen=True)
-class Result:
-    """End of a run: the server's last state, the history and why it ended."""
+class RunRecord:
+    """What happened in a run: its history, why it ended, and what all clients have in common.
 
-    server: Any
+    `read_record` gives what `write_record` kept of it. In the process of the run there is more: the server's last
+    state, and, of a federation on one machine, what each client came to and what left it.
+    """
+
     history: tuple[RoundRecord, ...]
     converged: bool | None  # None: not known here
     stopped_because: str
+    client_ids: tuple[str, ...] = ()  # that took part to the end; none where only a client's end is known
+    common: Mapping[str, Any] = field(default_factory=dict)  # arrays that belong to all clients, by name
+    why: str = ""  # the view was chosen so
+    roster: str = ""  # code of the roster, where only sums were seen
+    held: tuple[str, ...] = ()  # clients that were capped, set aside or refused
     missing: tuple[str, ...] = ()  # clients the run had to continue without
     received: tuple[Received, ...] = ()
     before: int = 0  # rounds of earlier loops, where the method has several
+    shared: Shared | None = None  # what newcomers and updates go on from; only where it was read from a file
     late: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)  # what lost clients are asked to conclude
+    server: Any = None
+    kept: Mapping[str, Any] = field(default_factory=dict)  # by client, what `read_client_result` has
+    ledgers: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def rounds(self) -> list[RoundRecord]:
@@ -171,7 +184,7 @@ def run(
     checkpoint: str | Path | None = None,
     resume: bool = False,
     min_clients: int | None = None,
-) -> Result:
+) -> RunRecord:
     """Run a method over a transport: for FMTC, train one model per client (Algorithm 1).
 
     Parameters
@@ -195,7 +208,7 @@ def run(
 
     Returns
     -------
-    Result
+    RunRecord
 
     Examples
     --------
@@ -210,42 +223,50 @@ def run(
     >>> len(result.history), transport.results()["a"].labels.shape
     (4, (30,))
     """
-    return _Run(transport, settings, method, weights, tuple(callbacks), checkpoint, min_clients).to_the_end(resume)
+    folder, least = (
+        None if checkpoint is None else Path(checkpoint),
+        quorum(min_clients, len(transport.client_ids), method),
+    )
+    return _Run(transport, settings, method, weights, tuple(callbacks), folder, least).to_the_end(resume)
 
 
+def with_server(record: RunRecord, method: Method, server: Any) -> RunRecord:
+    """The record of a run with what its server knows in the end."""
+    return replace(
+        record, client_ids=tuple(server.client_ids), common=method.common(server), why=getattr(server, "why", ""),
+        roster=getattr(getattr(server, "cards", None), "code", ""), held=tuple(getattr(server, "held", ())),
+        server=server,
+    )  # fmt: skip
+
+
+@dataclass
 class _Run:
-    """A run on its way."""
+    """A run on its way: what `run` was given, and where it stands."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        settings: Any,
-        method: Method,
-        weights: Mapping[str, float] | None,
-        callbacks: tuple[Callback, ...],
-        checkpoint: str | Path | None,
-        min_clients: int | None,
-    ):
-        self.transport, self.settings, self.method, self.weights = transport, settings, method, weights
-        self.callbacks = callbacks
-        self.folder = None if checkpoint is None else Path(checkpoint)
-        self.quorum = quorum(min_clients, len(transport.client_ids), method)
-        self.history: tuple[RoundRecord, ...] = ()
-        self.answered: dict[str, int] = {}  # the round of each client's last answer
-        self.received: dict[tuple[str, str], Received] = {}
-        self.server: Any = None
-        self.refused: set[str] = set()  # clients whose answer was dropped at any time: they cannot end the run
-        self.loop, self.begun = "", 0  # the loop that the run is in, and the rounds before it
-        self.before_closing: Any = None  # the server when the last loop ended
-        self.closing: dict[str, list[Message]] = {}  # what each client was asked since then
-        self.stopped: tuple[bool | None, str] = (None, "")  # whether the last loop converged, and why it ended
+    transport: Transport
+    settings: Any
+    method: Method
+    weights: Mapping[str, float] | None
+    callbacks: tuple[Callback, ...]
+    folder: Path | None
+    quorum: int
+    server: Any = None
+    history: tuple[RoundRecord, ...] = ()
+    answered: dict[str, int] = field(default_factory=dict)  # the round of each client's last answer
+    received: dict[tuple[str, str], Received] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)  # whose answer was dropped at any time: they cannot end the run
+    loop: str = ""  # the loop that the run is in
+    begun: int = 0  # the rounds before it
+    before_closing: Any = None  # the server when the last loop ended
+    closing: dict[str, list[Message]] = field(default_factory=dict)  # what each client was asked since then
+    stopped: tuple[bool | None, str] = (None, "")  # whether the last loop converged, and why it ended
 
     @property
     def round_no(self) -> int:
         """Rounds done."""
         return self.history[-1].round_no if self.history else 0
 
-    def to_the_end(self, resume: bool) -> Result:
+    def to_the_end(self, resume: bool) -> RunRecord:
         """All phases in their order, from the checkpoint if there is one."""
         method, settings = self.method, self.settings
         found = self._load() if resume else False
@@ -259,13 +280,15 @@ class _Run:
             elif place > begun or phase.rebuilds:
                 answered = self._phase(phase, answered, again=place < begun)
         missing = set(self.transport.client_ids) - set(answered)
-        converged, why = self.stopped
-        received = tuple(self.received.values())
         late = {cid: self._late(cid) for cid in sorted(missing) if self._was_to_conclude(cid)}
         server = self.method.ended(self.server, self.history)
         if self.refused:
             server = self.method.held(server, self.refused)
-        return Result(server, self.history, converged, why, tuple(sorted(missing)), received, self.begun, late)
+        record = RunRecord(
+            self.history, *self.stopped, missing=tuple(sorted(missing)), received=tuple(self.received.values()),
+            before=self.begun, late=late,
+        )  # fmt: skip
+        return with_server(record, self.method, server)
 
     def _was_to_conclude(self, cid: str) -> bool:
         """Whether a client was lost when it was asked to conclude, which needs nothing of the others."""
@@ -497,4 +520,4 @@ def quorum(min_clients: int | None, m: int, method: Method) -> int:
     return min_clients
 
 
-__all__ = ["Callback", "ClientError", "Received", "Replies", "Result", "RoundRecord", "Transport", "run"]
+__all__ = ["Callback", "ClientError", "Received", "Replies", "RoundRecord", "RunRecord", "Transport", "run"]

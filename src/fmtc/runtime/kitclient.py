@@ -7,8 +7,6 @@ answer, also the name of an error, has passed the outbox and stands in the kit's
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import re
 import shutil
 import warnings
@@ -23,16 +21,14 @@ import numpy as np
 from ..artifacts.files import (
     check_schema,
     fingerprint,
-    jsonable,
     read_file,
     read_json,
-    read_json_lines,
     read_tensors,
     write_json,
     write_tensors,
 )
 from ..artifacts.states import flatten, unflatten
-from ..errors import ChangedError, DataError, FileError, LimitError, RefusedError, TrustError
+from ..errors import ChangedError, DataError, FileError, LimitError, RefusedError
 from ..linalg.arrays import HOST
 from ..linalg.sparse import on_cores
 from ..linalg.threads import one_thread
@@ -43,32 +39,27 @@ from ..privacy.keys import Keys, Rosters
 from ..privacy.ledger import LEDGER, FileLedger
 from ..privacy.outbox import Outbox, Payloads
 from ..privacy.rules import Policy, Rules
-from ..protocol.base import Failure, Message
-from ..protocol.method import ClientResult, method_of, view_method
+from ..protocol.base import Failure, Message, is_count
+from ..protocol.method import ClientResult, method_of
 from ..tables.reading import Reading
 from .clock import SYSTEM, Clock
+from .events import Event, at_silo
 from .node import ClientNode, FolderStore
+from .spec import RunSpec
 
 if TYPE_CHECKING:
     from ..tables import Columns, Silo
 
-RUN = re.compile("[A-Za-z0-9_-]{1,64}")  # names of runs, which come from the coordinator
 SOURCE = "fmtc.json"  # in the `local` folder of a kit: which file holds the rows, and how to read it
 SALT = "salt"  # file of a kit: the clients' common secret, which the coordinator does not have
 STATES = "fmtc"  # folder of a kit with one folder per run
 RESULT = "result.safetensors"  # in a client's folder of a run: its model and labels
-ASKED = "asked.json"  # in a client's folder of a run: its settings, as the coordinator has sent them
-SHOWN = "shown"  # beside it: `fmtc join` has shown them
 ROWS = "rows.json"  # in a client's folder of a run: fingerprint of the rows, and their identifiers, that it began with
-PREFLIGHT = "preflight.json"  # in a client's folder of a run: how its columns differ from the others'
-ENDED = "ended.json"  # in a client's folder of a run: it is over, and how it ended
-HELD = "held"  # folder in a client's folder of a run: answers that wait for a person
 SENT = "sent"  # folder in a client's folder of a run: answers as they left
 ROSTERS = "rosters.jsonl"  # in a kit: whom this client has been summed with, over which rows
-RUNS = "runs.jsonl"  # in a kit: the runs it has taken part in
-TROUBLE = "trouble.jsonl"  # in a kit: errors in full, which do not leave it
 DAY = 24 * 3600.0
 RESULT_FORMAT = 2
+MODEL = "model/"  # names of arrays of the model in a result
 
 
 # ------------------------------------------------------------------------------------------------- what a person said
@@ -87,7 +78,6 @@ class ClientSource:
     max_runs: int | None = None  # runs within 24 hours
     shown: bool = False  # a person is shown the settings of a run before anything is answered
     hold: bool = False  # a person is asked before the first answer of each kind leaves
-    keep_sent: bool = False  # keep all answers as they left, not only those that may be asked for again
     floor: str | None = None  # the least privacy that a run must have, as `fmtc.privacy.floor.Floor` reads it
     sites: dict[str, str] | None = None  # names in certificates of clients that have another name in a run
     epsilon_budget: float | None = None  # most that private runs may ever spend of the rows' privacy; None: no limit
@@ -109,6 +99,13 @@ class ClientSource:
             return cls(**about | {"reading": Reading.from_dict(about["reading"])})
         except TypeError as error:
             raise FileError(f"{file} is damaged: {error}") from None
+
+    def with_own_clusters(self, spec: RunSpec) -> RunSpec:
+        """The run with this client's own number of clusters, where the run lets each have its own."""
+        own, settings = self.n_clusters, spec.settings
+        if own is None or getattr(settings, "own_clusters", None) is None or own > settings.n_clusters:
+            return spec
+        return replace(spec, settings=settings.with_clusters(self.client_id, own))
 
     def check_run(self, settings: Any, recent: int, *, comparing: bool = False) -> None:
         """Refuse a run that the person does not allow; `recent` runs came within the last 24 hours.
@@ -169,41 +166,22 @@ class ClientSource:
 class KitClient:
     """A client's part in one run: admits the run, answers its messages, keeps its state and result in the kit.
 
+    What happens is told on the kit's channel: to the person at the client, and to processes that come later.
+
     Parameters
     ----------
     kit : Path
-    run_id : str
-    method : str
-        Name of a method of `METHODS`.
-    settings : mapping
-        Of the method, as JSON has them.
-    preflight : {"no", "first", "only"}
-        What the run announces: "only" compares columns, and is held to it.
-    random_state : int, optional
-        The coordinator's, which the seed in `settings` was made from; the client's model names it.
+    spec : RunSpec
+        A comparison of columns, where that is all it announces, is held to it.
     clock : Clock
     """
 
-    def __init__(
-        self,
-        kit: Path,
-        run_id: str,
-        method: str,
-        settings: Mapping[str, Any],
-        preflight: str = "no",
-        random_state: int | None = None,
-        clock: Clock = SYSTEM,
-    ):
-        if not (isinstance(run_id, str) and RUN.fullmatch(run_id)):  # it names a folder here
-            raise RefusedError(f"{run_id!r} is not the name of a run")
-        self.kit, self.run_id, self.clock = kit, run_id, clock
-        self.preflight, self.random_state = preflight, random_state
-        self.method = method_of(method)
-        self.settings = self.method.read_settings(settings)
-        self.folder, self.source = kit / STATES / run_id, ClientSource.read(kit)
-        own, may = self.source.n_clusters, getattr(self.settings, "own_clusters", None) is not None
-        if own is not None and may and own <= self.settings.n_clusters:
-            self.settings = self.settings.with_clusters(self.source.client_id, own)
+    def __init__(self, kit: Path, spec: RunSpec, clock: Clock = SYSTEM):
+        self.kit, self.run_id, self.method, self.clock = kit, spec.run_id, spec.method, clock
+        self.folder, self.source = kit / STATES / spec.run_id, ClientSource.read(kit)
+        self.spec = self.source.with_own_clusters(spec)
+        self.settings = self.spec.settings
+        self.events = at_silo(kit, clock)
         self.notes: list[str] = []
         self.began = clock.monotonic()
         self.data = ""  # fingerprint of the client's rows and their identifiers
@@ -212,8 +190,8 @@ class KitClient:
         outbox = Outbox(
             FileLedger(kit / LEDGER),
             self.source.client_id,
-            run_id,
-            Payloads(self.folder / SENT, keep=self.source.keep_sent),
+            spec.run_id,
+            Payloads(self.folder / SENT),
             self._ask_person if self.source.hold else None,
             keys=self.keys,
             charge=self._charge,
@@ -257,59 +235,81 @@ class KitClient:
             with one_thread("blas"), on_cores(effective_n_jobs(-1)), warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
                 try:
-                    return self.node.answer(message, quiet=lambda: one_thread("openmp"))
+                    answer = self.node.answer(message, quiet=lambda: one_thread("openmp"))
                 finally:
                     self.notes += [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+            if self.method.phase(message.phase) in self.method.loops:
+                self._tell("round", round=message.round_no)
+            return answer
         except Exception as error:
             return self.fail(message, error)
 
     def fail(self, message: Message | None, error: Exception) -> Failure:
         """Keep an error in the kit; the kind of it leaves."""
         place = message or Message("", None)
-        with contextlib.suppress(OSError):  # the disk may be full
-            line = {"run": self.run_id, "phase": place.phase, "round": place.round_no, "why": str(error)}
-            line["kind"] = type(error).__name__
-            append_line(self.kit / TROUBLE, line, self.clock)
+        phase = place.phase if isinstance(place.phase, str) else ""
+        number = place.round_no if is_count(place.round_no) else 0
+        self._tell("error", phase=phase, round=number, why=str(error), kind=type(error).__name__)
         return self.node.outbox.fail(message, error)
 
-    def _check_promise(self) -> None:
-        """Refuse a run whose settings promise privacy while its method would send answers in the clear."""
-        privacy = getattr(self.settings, "privacy", None)
-        if privacy is not None and self.method is not view_method(self.settings.view, privacy):
-            raise TrustError(
-                f"the run says that it is private, but its method {self.method.name!r} keeps no such promise; nothing "
-                "was sent."
-            )
+    def _tell(self, kind: str, /, **facts: Any) -> None:
+        """Tell what is only news; the disk may be full."""
+        with contextlib.suppress(OSError):
+            self.events.tell(kind, run=self.run_id, **facts)
 
     def _admit(self, message: Message) -> None:
         """Accept the run, if the limits of this client allow it, and let its settings be shown, before any answer."""
-        phase = self.method.phase(message.phase)
+        phase, comparing = self.method.phase(message.phase), self.spec.preflight == "only"
         if phase.subject == "run":
             return
-        if self.preflight == "only" and phase.subject == "client":
+        if comparing and phase.subject == "client":
             raise RefusedError(f"{phase.name} is not part of a comparison of columns, which was announced")
         if self.admitted:
             return
-        self._check_promise()
-        new, now = not self.folder.is_dir(), self.clock.time()
-        recent = sum(line["time"] > now - DAY for line in read_lines(self.kit / RUNS)) if new else 0
-        self.source.check_run(self.settings, recent, comparing=self.preflight == "only")
+        self.spec.check_promise()
+        new = not self.folder.is_dir()
+        self.source.check_run(self.settings, self._recent_runs() if new else 0, comparing=comparing)
         if new:
-            if (
-                self.preflight != "only" and self.method.keeps
-            ):  # a run replaces the last one; a comparison leaves it to be resumed
-                for old in self.folder.parent.glob("*"):
-                    if not finish_alone(old):
-                        shutil.rmtree(old, ignore_errors=True)
-            self.folder.mkdir(parents=True, mode=0o700)
-            append_line(self.kit / RUNS, {"run": self.run_id}, self.clock)
-        asked = jsonable({"method": self.method.name, "settings": asdict(self.settings), "preflight": self.preflight})
-        if new or read_json(self.folder / ASKED) != asked:  # a resumed run may have other settings
-            (self.folder / SHOWN).unlink(missing_ok=True)
-            write_json(self.folder / ASKED, asked)
-        while self.source.shown and not (self.folder / SHOWN).exists() and self.clock.time() < now + 10:
-            self.clock.sleep(0.05)
+            self._begin(replaces=self.method.keeps and not comparing)
+        self._show()
         self.admitted = True
+
+    def _recent_runs(self) -> int:
+        """Runs of this kit within the last day."""
+        now = self.clock.time()
+        return sum(event["event"] == "begun" and event["time"] > now - DAY for event in self.events.all())
+
+    def _begin(self, *, replaces: bool) -> None:
+        """Make the folder of a new run, which replaces the last one; a comparison leaves that to be resumed."""
+        self.events.tell("begun", run=self.run_id, replaces=replaces)
+        for old in self.folder.parent.glob("*") if replaces else ():
+            if not finish_alone(old, self.clock):
+                shutil.rmtree(old, ignore_errors=True)
+        self.folder.mkdir(parents=True, mode=0o700)
+
+    def _show(self) -> None:
+        """Say what the run asks for, unless that was shown before: a resumed run may have other settings."""
+        asked, same, shown = self.spec.for_silo(), False, False
+        for event in self.events.all(self.run_id):
+            if event["event"] == "asked":
+                shown = False
+                same = all(event[name] == value for name, value in asked.items())
+            elif event["event"] == "shown":
+                shown = same
+        if not shown:
+            self._ask("asked", "shown", 10.0 if self.source.shown else 0.0, **asked)
+
+    def _ask(self, question: str, answer: str, patience: float, /, **facts: Any) -> Event | None:
+        """Tell something to the person at the client, and wait for a word about it; None where none comes."""
+        heard, end = at_silo(self.kit, self.clock), self.clock.time() + patience
+        self.events.tell(question, **facts)
+        while self.clock.time() < end:
+            for event in heard.news():
+                mine = event.get("run") == self.run_id and event.get("phase") == facts.get("phase")
+                if event["event"] == answer and mine:
+                    return event
+            self.clock.sleep(0.05)
+        return None
 
     def _open(self) -> Any:
         """The client: rows and identifiers are read together, and must be the same in every attempt of a run."""
@@ -333,19 +333,8 @@ class KitClient:
 
     def _ask_person(self, shown: Mapping[str, Any]) -> bool:
         """Show an answer to the person at the client, and wait for yes or no."""
-        folder = self.folder / HELD
-        folder.mkdir(exist_ok=True, mode=0o700)
-        name = str(shown["phase"])
-        write_json(folder / f"{name}.json", shown)
-        try:
-            while True:
-                for word in ("yes", "no"):
-                    if (folder / f"{name}.{word}").exists():
-                        return word == "yes"
-                self.clock.sleep(0.1)
-        finally:
-            for path in folder.glob(f"{name}.*"):
-                path.unlink(missing_ok=True)
+        said = self._ask("held", "decided", float("inf"), **shown)
+        return said is not None and bool(said["send"])
 
     def _keep_result(self, client: Any) -> None:
         """Write model and labels to the client's folder, before the server learns that they are there."""
@@ -355,7 +344,7 @@ class KitClient:
         about = {
             "run": self.run_id,
             "data": self.data,
-            "settings": settings | {"random_state": self.random_state},
+            "settings": settings | {"random_state": self.spec.random_state},
             "notes": self.notes,
             "roster": "" if self.keys is None else self.keys.code,
             "seconds": self.clock.monotonic() - self.began,
@@ -394,7 +383,7 @@ class _Table:
         found = from_verdict(findings, cid)
         known, wording = {cid: self.columns}, self.client.source.reading.wording
         words = {severity: explain(found, cid, known, severity, wording) for severity in (ERROR, NOTE)}
-        write_json(self.client.folder / PREFLIGHT, words)
+        self.client.events.tell("preflight", run=self.client.run_id, **words)
 
 
 class _Run:
@@ -411,52 +400,24 @@ class _Run:
         """Note that the run is over, and what was told of the client; that is, confirm to have labels."""
         if (self.client.folder / RESULT).exists():
             more = ({"told": told} if told else {}) | ({"held": True} if held else {})
-            write_json(self.client.folder / ENDED, {"converged": converged} | more)
+            self.client.events.tell("ended", run=self.client.run_id, converged=converged, **more)
         elif self.client.method.keeps:  # it was away, or has lost its kit
             raise RefusedError("the run is over, and this silo has no labels of it yet")
 
 
-def lacks_last_word(folder: Path) -> bool:
-    """Whether a client has its labels of a run, and was not told yet that the run is over."""
-    return (folder / RESULT).exists() and not (folder / ENDED).exists()
-
-
-def finish_alone(folder: Path) -> bool:
+def finish_alone(folder: Path, clock: Clock = SYSTEM) -> bool:
     """End a run of which only the coordinator's last word is missing; False where more is missing, or nothing.
 
     The last word would have added whether the run converged, and how similar the clusters of other clients are.
     """
-    if not lacks_last_word(folder):
+    events = at_silo(folder.parents[1], clock)
+    if not (folder / RESULT).exists() or any(event["event"] == "ended" for event in events.all(folder.name)):
         return False
-    write_json(folder / ENDED, {"converged": None, "alone": True})
+    events.tell("ended", run=folder.name, converged=None, alone=True)
     return True
 
 
 # --------------------------------------------------------------------------------------------------------- lines, files
-
-END_FORM = {  # of ENDED, as `check_form` has it
-    "converged": (bool, None), "alone?": bool, "held?": bool, "told?": {"cosine": [(float, None)], "flags": [str]},
-}  # fmt: skip
-WORDS_FORM = {"error": [str], "note": [str]}  # of PREFLIGHT
-
-
-def read_asked(path: Path) -> dict[str, Any]:
-    """What a run asks for: a file `ASKED`."""
-    document: dict[str, Any] = read_json(path, {"method": str, "settings": dict, "preflight": str})
-    read_file(path, lambda _: method_of(document["method"]).read_settings(document["settings"]))
-    return document
-
-
-def append_line(path: Path, line: Mapping[str, Any], clock: Clock = SYSTEM) -> None:
-    """Add a line to a file of JSON lines, with the time."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with os.fdopen(handle, "a", encoding="utf-8") as stream:
-        stream.write(json.dumps({"time": clock.time(), **line}) + "\n")
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Undo `append_line`."""
-    return read_json_lines(path, {"time": float})
 
 
 def read_salt(path: Path) -> str:
@@ -496,13 +457,12 @@ class KeptResult:
 def write_client_result(path: Path, client: Any, method: str, about: Mapping[str, Any]) -> None:
     """Keep a client's model and labels; `about` has the other fields of `KeptResult`."""
     result = method_of(method).result(client)
-    arrays, rest = flatten(result.model)
+    arrays, rest = flatten(result.model, MODEL)
     always = {
         "kind": "fmtc client result", "schema": RESULT_FORMAT, "method": method, "client_id": client.client_id,
         "model": rest, "type": type(result.model).__name__, "round_no": client.round_no, "choice": result.choice,
     }  # fmt: skip
-    write_tensors(path, {f"model/{name}": array for name, array in arrays.items()} | {"labels": result.labels},
-                  {**always, **about})  # fmt: skip
+    write_tensors(path, arrays | {"labels": result.labels}, {**always, **about})
 
 
 def read_client_result(path: Path) -> KeptResult:
@@ -512,8 +472,7 @@ def read_client_result(path: Path) -> KeptResult:
     try:
         kinds = method_of(about["method"]).model_types
         kind = {kind.__name__: kind for kind in kinds}[about["type"]]
-        inner = {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith("model/")}
-        model = unflatten(kind, inner, about["model"])
+        model = unflatten(kind, arrays, about["model"], MODEL)
         facts = {name: about[name] for name in ("data", "round_no", "settings", "seconds", "run")}
         result = ClientResult(model, arrays["labels"], choice=about.get("choice"))
         return KeptResult(result, tuple(about["notes"]), **facts, roster=about.get("roster", ""))
@@ -521,4 +480,4 @@ def read_client_result(path: Path) -> KeptResult:
         raise FileError(f"{path} is damaged: {error}") from None
 
 
-__all__ = ["ClientSource", "KeptResult", "KitClient", "finish_alone", "lacks_last_word", "read_client_result"]
+__all__ = ["ClientSource", "KeptResult", "KitClient", "finish_alone", "read_client_result"]

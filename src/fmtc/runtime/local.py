@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -19,17 +19,17 @@ from ..privacy.keys import Keys
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, write_lines
 from ..privacy.outbox import Outbox
 from ..privacy.rules import Rules
-from ..protocol.base import Message, message_bytes, nbytes
+from ..protocol.base import Message, Phase, message_bytes, nbytes
 from ..protocol.graph import METHOD
 from ..protocol.method import ClientResult, Method
-from .driver import Replies
+from .driver import Replies, Transport
 from .node import ClientNode, read_state, write_state
 
 RUN = "local"  # name of a run in this process
 KEYS = "keys.json"  # in a checkpoint: the clients' keys of a run with secure sums
 
 
-class LocalTransport:
+class LocalTransport(Transport):
     """Clients that live in this process, answered by `n_jobs` threads.
 
     Results do not depend on `n_jobs`. Each client computes with one thread, but for the search for neighbours and the
@@ -121,9 +121,7 @@ class LocalTransport:
     def exchange(self, messages: Mapping[str, Message]) -> Replies:
         """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
         phases = [self.method.phase(name) for name in {message.phase for message in messages.values()}]
-        few = self.cores == 1 or len(messages) < self.cores
-        searching = any(phase.threads for phase in phases) and self.device == HOST and few
-        alone = self.cores == 1 or searching or self.device != HOST or not all(phase.parallel for phase in phases)
+        searching, alone = self._how(phases, len(messages))
         each = map if alone else self.pool.map
         spare = self.cores if alone else self.cores // max(1, len(messages))
         replies = Replies(bytes_down=sum(map(message_bytes, messages.values())))
@@ -136,6 +134,13 @@ class LocalTransport:
                     replies.answers[cid] = answer
                     replies.bytes_up += nbytes(answer)
         return replies
+
+    def _how(self, phases: Iterable[Phase], asked: int) -> tuple[bool, bool]:
+        """Whether clients search with all cores, and whether they work one after the other."""
+        few, on_host = self.cores == 1 or asked < self.cores, self.device == HOST
+        searching = few and on_host and any(phase.threads for phase in phases)
+        side_by_side = self.cores > 1 and on_host and not searching and all(phase.parallel for phase in phases)
+        return searching, not side_by_side
 
     def _ask(self, cores: int, cid: str, message: Message) -> Any:
         node = self.nodes[cid]

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..artifacts.files import check_schema, fingerprint, jsonable, read_tensors, write_tensors
 from ..errors import FileError, RefusedError
@@ -20,46 +20,29 @@ from ..protocol.method import Method, dotted
 STATE_FORMAT = 2
 
 
-class Store(Protocol):
-    """Where a client keeps what it needs to continue from a round."""
+class Store:
+    """Where a client keeps what it needs to continue from a round.
+
+    This one keeps nothing: the server of a client in its own process saves all clients at once.
+    """
 
     def save(self, client: Any, round_no: int, last_round: int, question: str) -> None:
         """Keep the state after a round, and what question led to it; states from before `last_round` may go."""
-        ...
 
     def load(self, client: Any, round_no: int) -> Any:
         """The client as it was after a round."""
-        ...
-
-    def newest(self) -> int | None:
-        """The newest round that is kept; None: none is."""
-        ...
-
-    def question(self, round_no: int) -> str | None:
-        """What question led to the state after a round; None: it is not kept."""
-        ...
-
-
-class NoStore:
-    """A client in the process of its server, which saves all clients at once."""
-
-    def save(self, client: Any, round_no: int, last_round: int, question: str) -> None:
-        """Nothing to do."""
-
-    def load(self, client: Any, round_no: int) -> Any:
-        """A client in this process is where it is."""
         raise RefusedError(f"the state after round {round_no} is not kept here")
 
     def newest(self) -> int | None:
-        """No round is kept."""
+        """The newest round that is kept; None: none is."""
         return None
 
     def question(self, round_no: int) -> str | None:
-        """No round is kept."""
+        """What question led to the state after a round; None: it is not kept."""
         return None
 
 
-class FolderStore:
+class FolderStore(Store):
     """States of a client in a folder of its own, one file per round, written whole or not at all."""
 
     def __init__(self, folder: Path, method: Method):
@@ -152,7 +135,7 @@ class ClientNode:
     ):
         self.method, self.settings, self.outbox, self.subjects = method, settings, outbox, subjects
         self.finished = finished
-        self.store: Store = NoStore() if store is None else store
+        self.store = Store() if store is None else store
         self.client: Any = None
         self._at: int | None = 0  # the round that the state is exactly that of; None: a later phase has changed it
         self._newest = 0  # round that a message was about
@@ -179,13 +162,7 @@ class ClientNode:
         phase = self.method.phase(message.phase)
         _check_place(message, phase)
         if phase.subject != "client":
-            if phase.subject not in self.subjects:
-                raise RefusedError(f"phase {phase.name!r} has nobody to answer it here")
-            subject = self.subjects[phase.subject]()
-            sizes = subject.sizes(self.settings)
-            phase.check_ask(message.ask, sizes)
-            _, answer = phase.reply(subject, message.ask, self.settings, message.round_no)
-            return self.outbox.release(phase, message, answer, sizes, self.settings)
+            return self._of_another(phase, message)
         step = self.method.phases.index(phase)
         if self.client is None or (phase in self.method.opening and not message.round_no and step < self._step):
             self._begin()
@@ -198,21 +175,35 @@ class ClientNode:
         context, client, at = self._context(phase), self.client, self._at
         place, asked, done = self._done.get(phase.name, (None, "", None))
         if done is not None and (place, asked) == (message.key, message.asked):  # done already
-            answer = done
+            plain = done
         else:
-            client, answer, at = self._reply(phase, message, context, nullcontext if phase.threads else quiet)
-        sizes, plain = self.method.sizes(client, self.settings), answer
-        answer = self.outbox.release(phase, message, answer, sizes, self.settings, context, client)
+            client, plain, at = self._reply(phase, message, context, nullcontext if phase.threads else quiet)
+        sizes = self.method.sizes(client, self.settings)
+        answer = self.outbox.release(phase, message, plain, sizes, self.settings, context, client)
         if client is not self.client:  # only now: an answer that may not leave changes nothing
-            for later in self.method.phases[step:]:  # what they made is out of date
-                self._done.pop(later.name, None)
-            if phase.concludes or not phase.releases:
-                self._done[phase.name] = message.key, message.asked, plain
-            if phase.rebuilds:
-                self._built[phase.name] = message.asked
-                self._contexts = {}
+            self._remember(phase, message, plain)
         self.client, self._at = client, at
         return answer
+
+    def _of_another(self, phase: Phase, message: Message) -> Any:
+        """The answer of whoever replies to a phase in place of the client."""
+        if phase.subject not in self.subjects:
+            raise RefusedError(f"phase {phase.name!r} has nobody to answer it here")
+        subject = self.subjects[phase.subject]()
+        sizes = subject.sizes(self.settings)
+        phase.check_ask(message.ask, sizes)
+        _, answer = phase.reply(subject, message.ask, self.settings, message.round_no)
+        return self.outbox.release(phase, message, answer, sizes, self.settings)
+
+    def _remember(self, phase: Phase, message: Message, plain: Any) -> None:
+        """Note that a phase has changed the client: what later phases made is out of date."""
+        for later in self.method.phases[self._step :]:
+            self._done.pop(later.name, None)
+        if phase.concludes or not phase.releases:
+            self._done[phase.name] = message.key, message.asked, plain
+        if phase.rebuilds:
+            self._built[phase.name] = message.asked
+            self._contexts = {}
 
     def _begin(self) -> None:
         """The client at rest: for the first message, and where a server begins the run once more."""

@@ -7,7 +7,6 @@ message to a `KitClient`. Neither contains a formula, and nothing above this fol
 from __future__ import annotations
 
 import gc
-import json
 import threading
 from collections.abc import Mapping
 from dataclasses import fields
@@ -16,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from ...artifacts.files import jsonable
 from ...errors import AbortedError, OwnError, RefusedError, SiteError
 from ...protocol.base import Failure, Message, message_bytes, nbytes, pack, unpack
 from ...protocol.end import END
-from ...protocol.method import Method, method_of
+from ...protocol.method import Method
 from ..clock import SYSTEM, Clock
-from ..conductor import Spec, conduct
-from ..driver import Replies
+from ..conductor import conduct
+from ..driver import Replies, Transport
+from ..events import Channel, at_coordinator
 from ..kitclient import KitClient
+from ..spec import RunSpec
 from .compat import DXO, Controller, DataKind, EventType, Executor, ReturnCode, Task, from_shareable
 
 TASK = "fmtc"
-EVENTS = "events.jsonl"  # in the coordinator's folder of a run: what happened, a line each
 LAST_WORD = 30.0  # seconds to wait for answers to the last message of a run
 
 
@@ -93,32 +92,23 @@ def _answered(shareable: Any, run_id: str, message: Message, method: Method) -> 
 # -------------------------------------------------------------------------------------------------- the coordinator
 
 
-class FlareTransport:
+class FlareTransport(Transport):
     """Clients at sites of a FLARE job: one task per client and message, answers checked on arrival.
 
     Parameters
     ----------
     controller : FmtcController
-    sites : mapping of client id to the name of its site
-    deadline : float
-        Seconds within which an answer must come.
-    lost_after : float
-        Seconds without a sign of life after which a site counts as lost.
+        It knows the run, the sites, and what FLARE does with tasks.
+    fl_ctx, abort
+        FLARE's context of the job, and its signal that the job is to end.
+    events : Channel
+        Gets what happens on the way; its clock is that of the transport.
     """
 
-    def __init__(
-        self,
-        controller: FmtcController,
-        fl_ctx: Any,
-        abort: Any,
-        sites: Mapping[str, str],
-        deadline: float,
-        lost_after: float,
-        clock: Clock = SYSTEM,
-    ):
-        self.controller, self.fl_ctx, self.abort = controller, fl_ctx, abort
-        self.sites, self.deadline, self.lost_after, self.clock = dict(sites), deadline, lost_after, clock
-        self.seen = dict.fromkeys(sites.values(), clock.monotonic())  # the last sign of life of each site
+    def __init__(self, controller: FmtcController, fl_ctx: Any, abort: Any, events: Channel):
+        self.controller, self.fl_ctx, self.abort, self.events = controller, fl_ctx, abort, events
+        self.spec, self.sites, self.clock = controller.spec, dict(controller.sites), events.clock
+        self.seen = dict.fromkeys(self.sites.values(), self.clock.monotonic())  # the last sign of life of each site
         self.away: set[str] = set()
         self.asked: dict[str, Message] = {}  # site -> the message it has not answered yet
         self.replies = Replies()
@@ -131,37 +121,14 @@ class FlareTransport:
 
     def exchange(self, messages: Mapping[str, Message]) -> Replies:
         """Send one message to each client named; wait for all answers, a lost connection, or the deadline."""
-        here = {client.name: client for client in self.fl_ctx.get_engine().get_clients()}
         with self.lock:
             refused = self.replies.refused  # what came late, since the last exchange
             self.replies = replies = Replies(refused=refused)
             self.asked = {self.sites[cid]: message for cid, message in messages.items()}
-        tasks = {}
-        for cid, message in messages.items():
-            site = self.sites[cid]
-            if site not in here or self.is_lost(site):
-                self._fail(cid, SiteError("is away"))
-                continue
-            data = _question(self.controller.spec.run_id, message)
-            task = Task(name=TASK, data=data, result_received_cb=self.receive)
-            self.controller.send(task=task, fl_ctx=self.fl_ctx, targets=[here[site]])
-            replies.bytes_down += message_bytes(message)
-            tasks[cid] = task
+        tasks = self._send(messages)
         last_word = all(message.phase == END.name for message in messages.values())
-        deadline = min(self.deadline, LAST_WORD) if last_word else self.deadline
-        end = self.clock.monotonic() + deadline
         try:
-            while waiting := [cid for cid in tasks if self.sites[cid] in self.asked]:
-                if self.abort.triggered:
-                    raise AbortedError("the job was told to end")
-                for cid in waiting:
-                    if self.is_lost(self.sites[cid]):
-                        self._fail(cid, SiteError(f"gave no sign of life for {self.lost_after:g} seconds"))
-                    elif self.clock.monotonic() > end:
-                        self._fail(cid, SiteError(f"did not answer within {deadline:g} seconds"))
-                    elif tasks[cid].completion_status is not None and self.sites[cid] in self.asked:
-                        self._fail(cid, SiteError(f"gave no usable answer ({tasks[cid].completion_status.value})"))
-                self.clock.sleep(0.005)
+            self._wait(tasks, min(self.spec.deadline, LAST_WORD) if last_word else self.spec.deadline)
         finally:
             for task in tasks.values():
                 if task.completion_status is None:
@@ -170,11 +137,41 @@ class FlareTransport:
             self.replies = Replies()
         return replies
 
+    def _send(self, messages: Mapping[str, Message]) -> dict[str, Any]:
+        """A task for each client that is there."""
+        here = {client.name: client for client in self.fl_ctx.get_engine().get_clients()}
+        tasks = {}
+        for cid, message in messages.items():
+            site = self.sites[cid]
+            if site not in here or self.is_lost(site):
+                self._fail(cid, SiteError("is away"))
+                continue
+            task = Task(name=TASK, data=_question(self.spec.run_id, message), result_received_cb=self.receive)
+            self.controller.send(task=task, fl_ctx=self.fl_ctx, targets=[here[site]])
+            self.replies.bytes_down += message_bytes(message)
+            tasks[cid] = task
+        return tasks
+
+    def _wait(self, tasks: Mapping[str, Any], deadline: float) -> None:
+        """Until each of these clients has answered or failed."""
+        end = self.clock.monotonic() + deadline
+        while waiting := [cid for cid in tasks if self.sites[cid] in self.asked]:
+            if self.abort.triggered:
+                raise AbortedError("the job was told to end")
+            for cid in waiting:
+                if self.is_lost(self.sites[cid]):
+                    self._fail(cid, SiteError(f"gave no sign of life for {self.controller.lost_after:g} seconds"))
+                elif self.clock.monotonic() > end:
+                    self._fail(cid, SiteError(f"did not answer within {deadline:g} seconds"))
+                elif (status := tasks[cid].completion_status) is not None and self.sites[cid] in self.asked:
+                    self._fail(cid, SiteError(f"gave no usable answer ({status.value})"))
+            self.clock.sleep(0.005)
+
     def is_lost(self, site: str) -> bool:
         """Whether a site's process of this job has been silent for too long; it cannot come back to this job."""
-        if self.clock.monotonic() - self.seen[site] > self.lost_after and site not in self.away:
+        if self.clock.monotonic() - self.seen[site] > self.controller.lost_after and site not in self.away:
             self.away.add(site)
-            self.controller.note("away", site=site)
+            self.events.tell("away", site=site)
         return site in self.away
 
     def _fail(self, cid: str, error: Exception) -> None:
@@ -197,78 +194,50 @@ class FlareTransport:
                     raise RefusedError("it is from a stranger")
                 if asked is None:
                     raise RefusedError("nothing is open: it is late, or came twice")
-                code = result.get_return_code()
-                if code != ReturnCode.OK:
-                    self.asked.pop(site)
-                    self.replies.failures[cid] = OwnError(f"answered {code}; its own log says more")
-                    return
-                spec = self.controller.spec
-                answer = _answered(result, spec.run_id, asked, spec.method)
-                sizes = spec.method.known_sizes(cid, spec.settings)
-                spec.method.phase(asked.phase).check_answer(answer, asked.ask, sizes)
-            except RefusedError as error:
-                self.replies.refused += 1
-                self.controller.note("refused", site=site, why=str(error))
+                answer = self._opened(cid, result, asked)
+            except (RefusedError, OwnError) as error:
+                if isinstance(error, RefusedError):
+                    self.replies.refused += 1
+                    self.events.tell("refused", site=site, why=str(error))
                 if cid is not None and asked is not None:
                     self.asked.pop(site)
                     self.replies.failures[cid] = error
                 return
             self.asked.pop(site)
-            if isinstance(answer, Failure):
-                self.replies.failures[cid] = OwnError(f"reported {answer.error}; its own log says more")
-                return
             self.replies.answers[cid] = answer
             self.replies.bytes_up += nbytes(answer)
 
-    def save_clients(self, folder: Path) -> None:
-        """Nothing to do: each client has kept its own state before it answered."""
-
-    def load_clients(self, folder: Path, client_ids: tuple[str, ...]) -> None:
-        """Nothing to do: a message names the round that a client continues from."""
+    def _opened(self, cid: str, result: Any, asked: Message) -> Any:
+        """The answer to a message, checked."""
+        code, method = result.get_return_code(), self.spec.method
+        if code != ReturnCode.OK:
+            raise OwnError(f"answered {code}; its own log says more")
+        answer = _answered(result, self.spec.run_id, asked, method)
+        sizes = method.known_sizes(cid, self.spec.settings)
+        method.phase(asked.phase).check_answer(answer, asked.ask, sizes)
+        if isinstance(answer, Failure):
+            raise OwnError(f"reported {answer.error}; its own log says more")
+        return answer
 
 
 class FmtcController(Controller):
-    """The coordinator's part of a job: conducts a run over the sites, and keeps its files in `folder`.
+    """The coordinator's part of a job: conducts a run over the sites, and tells what happens on the run's channel.
 
     Parameters
     ----------
-    run_id : str
-        Names the run in every message; the jobs that continue a run have the same.
-    method : str
-        Name of a method.
-    settings : dict
-        Of the method.
+    spec : dict
+        The run, as `RunSpec.to_dict` has it.
     sites : dict of client id to site name
-    folder : str
-        Of the coordinator: checkpoint, events and result.
-    preflight : {"no", "first", "only"}
-        Whether the clients' columns are compared before a run begins; a difference that would spoil it ends the job.
-    accept_units : bool
-        As in `Spec`.
+    lost_after : float
+        Seconds without a sign of life after which a site counts as lost.
     """
 
     clock: Clock = SYSTEM  # FLARE makes the object from JSON, so this is no parameter
 
-    def __init__(
-        self,
-        run_id: str,
-        method: str,
-        settings: dict[str, Any],
-        sites: dict[str, str],
-        folder: str,
-        min_clients: int | None = None,
-        weights: dict[str, float] | None = None,
-        deadline: float = 600.0,
-        lost_after: float = 30.0,
-        preflight: str = "no",
-        accept_units: bool = False,
-    ):
+    def __init__(self, spec: dict[str, Any], sites: dict[str, str], lost_after: float):
         super().__init__(task_check_period=0.05)
-        kind = method_of(method)
-        self.spec = Spec(
-            run_id, kind.read_settings(settings), Path(folder), kind, weights, min_clients, preflight, accept_units
-        )
-        self.sites, self.deadline, self.lost_after = sites, deadline, lost_after
+        self.spec = RunSpec.from_dict(spec)
+        self.sites, self.lost_after = sites, lost_after
         self.transport: FlareTransport | None = None
 
     def start_controller(self, fl_ctx: Any) -> None:
@@ -285,17 +254,14 @@ class FmtcController(Controller):
         if self.transport is not None:
             self.transport.take(client.name, result, expected=False)
 
-    def note(self, event: str, **facts: Any) -> None:
-        """Add one line to the log of events, which the coordinator's command follows."""
-        line = json.dumps(jsonable({"event": event, "time": self.clock.time(), **facts}))
-        with (self.spec.folder / EVENTS).open("a", encoding="utf-8") as stream:
-            stream.write(line + "\n")
+    def events(self) -> Channel:
+        """The channel of the run."""
+        return at_coordinator(self.spec.folder, self.clock)
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
         """Conduct the run from its last checkpoint to its end."""
-        self.transport = transport = FlareTransport(
-            self, fl_ctx, abort_signal, self.sites, self.deadline, self.lost_after, self.clock
-        )
+        events = self.events()
+        self.transport = transport = FlareTransport(self, fl_ctx, abort_signal, events)
         is_active = self.communicator.client_is_active  # told of every heartbeat and question of a site's job process
 
         def client_is_active(client_name: str, reason: str, fl_ctx: Any) -> None:
@@ -305,8 +271,8 @@ class FmtcController(Controller):
         self.communicator.client_is_active = client_is_active
         # FLARE would load all of PyTorch, where it is installed, to look for tensors of which we never send any
         self.communicator._cleanup_inflight_tensor_downloads = lambda fl_ctx: None
-        self.note("started", sites=sorted(client.name for client in fl_ctx.get_engine().get_clients()))
-        conduct(transport, self.spec, self.note)
+        events.tell("started", sites=sorted(client.name for client in fl_ctx.get_engine().get_clients()))
+        conduct(transport, self.spec, events)
 
 
 # ---------------------------------------------------------------------------------------------------------- a site
@@ -317,23 +283,15 @@ class FmtcExecutor(Executor):
 
     Parameters
     ----------
-    run_id, method, settings, preflight, random_state
-        As in `KitClient`.
+    spec : dict
+        The run, as `RunSpec.for_silo` has it.
     """
 
     clock: Clock = SYSTEM  # as in `FmtcController`
 
-    def __init__(
-        self,
-        run_id: str,
-        method: str,
-        settings: dict[str, Any],
-        preflight: str = "no",
-        random_state: int | None = None,
-    ):
+    def __init__(self, spec: dict[str, Any]):
         super().__init__()
-        self.about = (run_id, method, settings, preflight, random_state)
-        self.run_id = run_id
+        self.spec = RunSpec.from_dict(spec)
         self.client: KitClient | None = None
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
@@ -345,17 +303,17 @@ class FmtcExecutor(Executor):
         """Answer one message; whatever is returned has passed the client's outbox."""
         if self.client is None:
             kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
-            self.client = KitClient(kit, *self.about, clock=self.clock)
+            self.client = KitClient(kit, self.spec, self.clock)
         message: Message | None = None
         try:
-            message = _asked(shareable, self.run_id, self.client.method)
+            message = _asked(shareable, self.spec.run_id, self.spec.method)
         except RefusedError as error:
             answer: Any = self.client.fail(None, error)
         else:
             answer = self.client.answer(message)
         if isinstance(answer, Failure):
             self.log_error(fl_ctx, f"{answer.error}; see the kit's file of errors")
-        return _reply(self.run_id, message, answer)
+        return _reply(self.spec.run_id, message, answer)
 
 
 __all__ = ["FlareTransport", "FmtcController", "FmtcExecutor"]

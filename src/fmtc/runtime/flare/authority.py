@@ -283,37 +283,39 @@ class Authority:
         """
         silos = self.roster.silos
         known = [COORDINATOR, *silos]
-        names = list(names) or known
-        for name in names:
-            if name not in known:
-                raise KitError(f"{name!r} has no certificate to renew; {nearest_names(name, known)}")
-        last = {(line["name"], line["path"]): line["certificate"] for line in self._book()["issued"]}
-        places = [
-            (name, path) for name in names for path in CERTIFICATES[COORDINATOR if name == COORDINATOR else "silo"]
-        ]
-        for name, path in places:
-            if (name, path) not in last:
-                raise FileError(f"{self.folder / MEMBERS} is damaged: it lacks {path} of {name!r}")
-        olds = {place: certificate_in(last[place], MEMBERS) for place in places}
-        for (name, _), old in olds.items():
-            if Trust.read(self.folder).is_revoked(old):
-                raise KitError(f"the certificate of {name!r} was revoked; a revoked key is not signed again")
         made: dict[str, dict[str, str]] = {}
-        for (name, path), old in olds.items():
+        for name, path, old in self._to_renew(list(names) or known, known):
             new = self._issue(name, path, old.subject, old.public_key(), old.extensions)
             made.setdefault(name, {})[path] = new
         silos |= {name: texts["startup/client.crt"] for name, texts in made.items() if name != COORDINATOR}
         roster = self.publish(silos, self.plan.silos, ())
-        return {
-            name: self._admission(COORDINATOR if name == COORDINATOR else "silo", name, texts, roster, None)
-            for name, texts in made.items()
-        }
+        return {name: self._admission(_role(name), name, texts, roster, None) for name, texts in made.items()}
+
+    def _to_renew(self, names: Sequence[str], known: Sequence[str]) -> list[tuple[str, str, x509.Certificate]]:
+        """Name, place in the kit and last certificate of parties; refuses those that do not count any more."""
+        last = {(line["name"], line["path"]): line["certificate"] for line in self._book()["issued"]}
+        trust, found = Trust.read(self.folder), []
+        for name in names:
+            if name not in known:
+                raise KitError(f"{name!r} has no certificate to renew; {nearest_names(name, known)}")
+            for path in CERTIFICATES[_role(name)]:
+                if (name, path) not in last:
+                    raise FileError(f"{self.folder / MEMBERS} is damaged: it lacks {path} of {name!r}")
+                old = certificate_in(last[name, path], MEMBERS)
+                if trust.is_revoked(old):
+                    raise KitError(f"the certificate of {name!r} was revoked; a revoked key is not signed again")
+                found.append((name, path, old))
+        return found
 
     def _burnt(self) -> set[str]:
         """Fingerprints of the keys whose certificates were revoked."""
         trust = Trust.read(self.folder)
         lines = self._book()["issued"]
         return {line["fingerprint"] for line in lines if trust.is_revoked(certificate_in(line["certificate"], MEMBERS))}
+
+
+def _role(name: str) -> str:
+    return COORDINATOR if name == COORDINATOR else "silo"
 
 
 def enrol(plan: Plan, out: Path) -> list[Kit]:

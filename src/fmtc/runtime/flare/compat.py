@@ -75,6 +75,7 @@ try:
     from nvflare.lighter.provision import prepare_project
     from nvflare.lighter.provisioner import Provisioner
     from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+    from nvflare.private.fed.client.fed_client_base import FederatedClientBase
     from nvflare.security.security import CommandCategory
 
     PEER = DriverParams.PEER_CN.value  # a property of a connection: the common name of the other side's certificate
@@ -111,7 +112,6 @@ ANSWERED = frozenset({
     "DeployProcessor", "NotifyJobStatusProcessor", "StartJobProcessor",
 })  # fmt: skip
 
-REGISTERED = "Successfully registered client"  # in the log of a silo's process: the coordinator has accepted it
 JOB_WAITS = "SUBMITTED"  # the status of a job whose processes have not been started
 JOB_OVER = ("FINISHED", "FAILED")  # the status of a job that runs no more begins with one of these
 
@@ -140,6 +140,7 @@ METHODS: dict[tuple[Any, str], tuple[str, ...]] = {
     (ConnManager, "update_endpoint"): ("sfm_conn", "data"),
     (SfmConnection, "send_handshake"): ("frame_type",),
     (SfmConnection, "send_dict"): ("frame_type", "stream_id", "data"),
+    (FederatedClientBase, "client_register"): ("project_name", "fl_ctx"),
     (process_launcher, "spawn_process"): ("cmd_args", "env"),
     (Endpoint, "set_prop"): ("key", "value"),
     (WFCommServer, "client_is_active"): ("client_name", "reason", "fl_ctx"),
@@ -166,7 +167,6 @@ ATTRIBUTES: tuple[tuple[Any, str], ...] = (
 
 # text in the source of a module: keys that it reads and lines that it logs
 WORDS = {
-    "nvflare.private.fed.client.fed_client_base": (REGISTERED,),
     CLIENT_MODULE: (HEARTBEAT_INTERVAL, "config_folder", "uid"),
     SERVER_MODULE: ("config_folder",),
     "nvflare.private.fed.server.fed_server": (HEARTBEAT_TIMEOUT, MAX_CLIENTS),
@@ -230,10 +230,11 @@ check()
 __all__ = [
     "ALLOW_LOG_STREAMING", "ANSWERED", "AUTHORIZATION", "BUILDERS", "CLASS_ALLOW_LIST", "CLASS_LIST_ENFORCEMENT_MODE",
     "CLIENT_MODULE", "COMM_CONFIG", "CONNECTION_SECURITY", "DENIED", "DXO", "HEARTBEAT_INTERVAL", "HEARTBEAT_TIMEOUT",
-    "INLINE_ARRAYS", "JOB_HEARTBEAT_INTERVAL", "JOB_OVER", "JOB_WAITS", "MAX_CLIENTS", "PEER", "REGISTERED",
+    "INLINE_ARRAYS", "JOB_HEARTBEAT_INTERVAL", "JOB_OVER", "JOB_WAITS", "MAX_CLIENTS", "PEER",
     "RESOURCES", "RIGHTS", "SERIES", "SERVER_MODULE", "STATIC_BUILDERS", "STORE", "TASK_REQUEST_INTERVAL", "TLS_USERS",
     "VERIFIED", "ClientRequestProcessors",
-    "ConnManager", "Controller", "DataKind", "EventType", "Executor", "HandshakeKeys", "Provisioner", "ReturnCode",
+    "ConnManager", "Controller", "DataKind", "EventType", "Executor", "FederatedClientBase", "HandshakeKeys",
+    "Provisioner", "ReturnCode",
     "SfmConnection", "Task", "Types", "UnknownFlareError", "check", "from_shareable", "missing", "new_secure_session",
     "prepare_builders", "prepare_project", "process_launcher", "psutil", "x509",
 ]  # fmt: skip

@@ -17,11 +17,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...artifacts.files import read_json
+from ...artifacts.runs import installed as version_of
 from ...errors import FileError, KitError, TrustError
 from ...tables.reading import Reading
 from .connection import TIMEOUT, Check, greet, host_name, proxy, shake_hands, where
@@ -93,8 +93,8 @@ def examine(
 
 def versions(*, federation: bool = True) -> Check:
     """Python, fmtc and FLARE; FLARE may be missing where there is no kit."""
-    flare = _version("nvflare")
-    found = f"Python {platform.python_version()}, fmtc {_version('fmtc')}, nvflare {flare or 'not installed'}"
+    flare = version_of("nvflare")
+    found = f"Python {platform.python_version()}, fmtc {version_of('fmtc')}, nvflare {flare or 'not installed'}"
     if tuple(map(int, platform.python_version_tuple()[:2])) < PYTHON:
         return Check("versions", False, found, f"fmtc needs Python {'.'.join(map(str, PYTHON))} or later")
     if flare is None and federation:
@@ -107,15 +107,8 @@ def versions(*, federation: bool = True) -> Check:
 
 def installed(extras: Mapping[str, str]) -> Check:
     """Which optional packages are installed."""
-    there = {extra: _version(package) for extra, package in extras.items()}
+    there = {extra: version_of(package) for extra, package in extras.items()}
     return Check("extras", True, ", ".join(f"{extra} {'yes' if there[extra] else 'no'}" for extra in there))
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def disk(name: str, folder: Path) -> Check:
@@ -333,13 +326,7 @@ def _open_doors(kit: Kit) -> Iterator[str]:
             yield f"{component['path']} may send logs away"
         elif not component["path"].startswith("nvflare."):
             yield f"{component['path']} is no part of FLARE"
-    rights = read_json(local / "authorization.json")["permissions"]
-    for role, may in rights.items():
-        if isinstance(may, str):
-            may = dict.fromkeys(compat.DENIED, may)
-        for right, whom in may.items():
-            if right not in compat.RIGHTS and whom != "none":
-                yield f"{role} has the right {right}"
+    yield from _rights(read_json(local / "authorization.json")["permissions"])
     if (local / "custom").exists():
         yield f"{local / 'custom'} holds code that FLARE would load"
     file, section = ("fed_server.json", "servers") if coordinator else ("fed_client.json", "client")
@@ -349,6 +336,16 @@ def _open_doors(kit: Kit) -> Iterator[str]:
         security = connection.get(compat.CONNECTION_SECURITY)
         if security != "mtls":
             yield f"connections {place} are of kind {security!r}, not mutual TLS"
+
+
+def _rights(permissions: Mapping[str, Any]) -> Iterator[str]:
+    """Rights that somebody has and nobody should have."""
+    from . import compat
+
+    for role, may in permissions.items():
+        for right, whom in (dict.fromkeys(compat.DENIED, may) if isinstance(may, str) else may).items():
+            if right not in compat.RIGHTS and whom != "none":
+                yield f"{role} has the right {right}"
 
 
 # --------------------------------------------------------------------------------------------------- the coordinator

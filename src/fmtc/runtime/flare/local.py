@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,34 +14,20 @@ import scipy.sparse as sp
 
 from ...errors import ClientError
 from ...privacy.ledger import LEDGER, read_lines
-from ...protocol.method import ClientResult, method_of
 from ..clock import SYSTEM, Clock
-from ..conductor import RESULT, read_result
-from ..driver import Result
+from ..conductor import RESULT, read_record
+from ..driver import RunRecord
+from ..events import at_silo
 from ..kitclient import RESULT as CLIENT_RESULT
-from ..kitclient import STATES, TROUBLE, ClientSource, KeptResult, read_client_result
+from ..kitclient import STATES, ClientSource, read_client_result
+from ..spec import RunSpec
 from .authority import enrol
-from .jobs import Order
 from .kits import Kit
 from .plan import Plan
 from .processes import Process, free_port, stop_all
-from .supervise import Coordinator, Follower, Listener, supervise
+from .supervise import Coordinator, Listener, supervise
 
 ROWS = "rows"  # in a silo's kit: rows that were given as an array, with the suffix .npy or .npz
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Result of a federation on one machine: all that a fitted estimator is made of."""
-
-    result: Result  # the coordinator's end of the run
-    kept: dict[str, KeptResult]  # what each client that took part to the end came to
-    ledgers: dict[str, list[dict[str, Any]]]  # what left each client in this run
-
-    @property
-    def clients(self) -> dict[str, ClientResult]:
-        """Model and labels of each client."""
-        return {cid: kept.client for cid, kept in self.kept.items()}
 
 
 class LocalFederation:
@@ -131,38 +117,40 @@ class LocalFederation:
         wait: float = 60.0,
         listen: Listener = lambda event: None,
         method: str = "",
-    ) -> Outcome:
-        """One run of the federation, to its end. Parameters are those of `Order`; `listen` is that of `supervise`."""
+    ) -> RunRecord:
+        """One run of the federation, to its end. Parameters are those of `RunSpec`; `listen` is that of `supervise`."""
         run_id = secrets.token_hex(8)
         folder = self.folder / f"run-{run_id}"
         folder.mkdir()
         ids = {name: source.client_id for name, source in self.sources.items()}
-        self.order = Order(
-            settings, folder, run_id, min_clients, weights, deadline, wait, client_ids=ids, method=method
+        self.spec = RunSpec(
+            run_id, settings, folder, min_clients, weights, deadline, wait, client_ids=ids, method_name=method
         )
         return self.resume(listen)
 
-    def resume(self, listen: Listener = lambda event: None) -> Outcome:
+    def resume(self, listen: Listener = lambda event: None) -> RunRecord:
         """Resume the last run, from its last round."""
-        order = self.order
-        errors = {cid: Follower(kit.path / TROUBLE) for cid, kit in self.kits.items()}
+        spec = self.spec
+        channels = {cid: at_silo(kit.path) for cid, kit in self.kits.items()}
         try:
-            supervise(self.coordinator, order, listen, tend=self._tend)
+            supervise(self.coordinator, spec, listen, tend=self._tend)
         except ClientError as error:  # all silos are ours: what they say about their errors may be shown
-            why = [f"{cid!r}: {event['why']}" for cid, follower in errors.items() for event in follower.events()[-1:]]
+            errors = {
+                cid: [e["why"] for e in channel.news() if e["event"] == "error"] for cid, channel in channels.items()
+            }
+            why = [f"{cid!r}: {said[-1]}" for cid, said in errors.items() if said]
             if not why:
                 raise
             raise ClientError(f"{error}. Silo {'; '.join(why)}") from error
-        result, _ = read_result(order.folder / RESULT)
+        record, _ = read_record(spec.folder / RESULT)
         kept = {
-            cid: read_client_result(kit.path / STATES / order.run_id / CLIENT_RESULT)
+            cid: read_client_result(kit.path / STATES / spec.run_id / CLIENT_RESULT)
             for cid, kit in self.kits.items()
-            if cid not in result.missing and method_of(order.method).keeps
+            if cid not in record.missing and spec.method.keeps
         }
         lines = {cid: read_lines(kit.path / LEDGER) for cid, kit in self.kits.items()}
-        return Outcome(
-            result, kept, {cid: [line for line in all_ if line["run"] == order.run_id] for cid, all_ in lines.items()}
-        )
+        own = {cid: [line for line in all_ if line["run"] == spec.run_id] for cid, all_ in lines.items()}
+        return replace(record, kept=kept, ledgers=own)
 
 
 def write_rows(path: Path, X: Any) -> Path:
@@ -177,4 +165,4 @@ def write_rows(path: Path, X: Any) -> Path:
     return path
 
 
-__all__ = ["LocalFederation", "Outcome"]
+__all__ = ["LocalFederation"]

@@ -5,38 +5,20 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from ...artifacts.files import read_json
 from ...errors import FileError, TrustError, listed
 from ..clock import SYSTEM, Clock
-from ..kitclient import (
-    ASKED,
-    END_FORM,
-    ENDED,
-    HELD,
-    PREFLIGHT,
-    RESULT,
-    SHOWN,
-    STATES,
-    TROUBLE,
-    WORDS_FORM,
-    ClientSource,
-    finish_alone,
-    lacks_last_word,
-    read_asked,
-    read_client_result,
-)
-from . import compat, serve
+from ..events import Event, at_silo
+from ..kitclient import RESULT, STATES, ClientSource, finish_alone, read_client_result
+from ..spec import RunSpec
+from . import serve
 from .connection import reachable, refusal
 from .enrol import Roster, accepted, receive, strangers
 from .kits import Kit
-from .processes import CONSOLE, Process
-from .supervise import Follower
+from .processes import Process
 
-DELIVERED = "delivered"  # in a silo's folder of a run: its result has been written where it was wanted
-HELD_FORM = {"run": str, "phase": str, "fields": [{"field": str, "shape": [int], "bytes": int}]}
 SLOW = 10.0  # seconds without a connection after which we look for the reason
 
 
@@ -60,9 +42,13 @@ class Membership:
     ):
         self.kit, self.source, self.clock, self.start = kit, source, clock, start
         self.party = secrets.token_hex(8)
-        self.process: Process | None = None
+        self.process: Process
         self._states = kit.path / STATES
         self._kept = contextlib.ExitStack()
+        self._crashes = 0  # of our process since it was connected last
+        self._over: dict[str, Event] = {}  # by run, its end; from then on it waits to be delivered
+        self._done: set[str] = set()  # runs that were delivered, or reported and could not be
+        self._began: list[str] = []  # runs, each of which replaced the one before
 
     def __enter__(self) -> Self:
         with self._kept:
@@ -70,19 +56,17 @@ class Membership:
             self.kit.check()
             (self.kit.startup / serve.ARRIVED).unlink(missing_ok=True)
             self.source.write(self.kit.path)
-            # what is there before our process starts; `watch` reports what comes after
-            self._delivered = {path.parent.name for path in self._states.glob(f"*/{DELIVERED}")}
-            self._compared = {path.parent.name for path in self._states.glob(f"*/{PREFLIGHT}")}
-            self._errors = Follower(self.kit.path / TROUBLE)
+            self._events = at_silo(self.kit.path, self.clock)  # news are what comes from now on
+            for event in self._events.all():
+                self._note(event)
             self._answered = self._asked = self.clock.monotonic()  # when somebody answered last; when we asked last
             self._start()
+            self._kept.callback(lambda: self.process.stop())
             self._kept = self._kept.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._kept:
-            if self.process is not None:
-                self.process.stop()
+        self._kept.close()
 
     def _receive(self) -> Roster:
         """The roster that our process ended for: that of the coordinator, or of the kit; `TrustError` for none."""
@@ -106,9 +90,8 @@ class Membership:
             raise TrustError(f"silo {listed(unknown)} of the roster {roster.code} was not accepted; nothing was sent")
 
     def _start(self) -> None:
-        self._console = Follower(self.kit.path / CONSOLE)
         self.process = self.start(self.kit, self.party)
-        self.connected = False
+        self.connected, self._warned, self._started = False, False, self.clock.monotonic()
 
     def _finish_unheard(self) -> None:
         """End a run of which only the last word is missing, once nobody has answered for as long as silos may."""
@@ -120,9 +103,9 @@ class Membership:
             self._answered = now
         elif now - self._answered > self.kit.plan.lost_after:
             for folder in self._states.glob("*"):
-                finish_alone(folder)
+                finish_alone(folder, self.clock)
 
-    def watch(self) -> Iterator[dict[str, Any]]:
+    def watch(self) -> Iterator[Event]:
         """Events as they happen, without end.
 
         They are connected, restarted, trouble (nobody answers), refused (the coordinator does not accept us), second
@@ -134,79 +117,84 @@ class Membership:
         A run whose labels are here ends also when its last word does not come: nobody answers for as long as a silo
         may be silent, or another run has begun. The event says ``alone`` then, and ``earlier`` in the second case.
         """
-        clock, delivered, compared = self.clock, self._delivered, self._compared
-        alone = {path.parent.name for path in self._states.glob(f"*/{ENDED}") if read_json(path, END_FORM).get("alone")}
-        newest: dict[str, int] = {}
-        held: set[Path] = set()
-        began, warned, crashes = clock.monotonic(), False, 0
+        for run_id in [run_id for run_id in self._over if run_id not in self._done]:
+            if (self._states / run_id / RESULT).exists():
+                yield self._ended(run_id)
         while True:
-            assert self.process is not None
-            for line in self._console.lines():
-                if compat.REGISTERED.encode() in line and not self.connected:
-                    self.connected, warned, crashes = True, False, 0
-                    yield {"event": "connected"}
-                if line.startswith((serve.PREFIX + serve.REFUSED).encode()):
-                    yield {"event": "refused", "why": self._twice()}
-                if line.startswith((serve.PREFIX + serve.SECOND).encode()):
-                    yield {"event": "second party"}
-            for event in self._errors.events():
-                yield event | {"event": "error"}
-            if not self.process.alive and ((self.kit.startup / serve.ARRIVED).exists() or not accepted(self.kit)):
-                roster = self._receive()
-                if strangers(self.kit, roster) or not accepted(self.kit):
-                    yield {"event": "roster", "roster": roster}
-                self._check(roster)
-                self._start()
-                began, warned = clock.monotonic(), False
-            if not self.process.alive:
-                crashes += 1
-                yield {"event": "restarted", "log": str(self.process.log), "attempt": crashes}
-                clock.sleep(min(30.0, 2.0**crashes))
-                self._start()
-                began = clock.monotonic()
-            if not self.connected and not warned and clock.monotonic() - began > SLOW:
-                warned = True
-                why = refusal(self.kit, clock=clock)
-                yield {"event": "refused", "why": why} if why else {"event": "trouble", "why": reachable(self.kit)}
-            for path in sorted(self._states.glob("*/*")):
-                run_id = path.parent.name
-                if path.name == ASKED and not path.with_name(SHOWN).exists():
-                    yield {"event": "asked", "run": run_id, **read_asked(path)}
-                    path.with_name(SHOWN).touch()
-                if path.name.startswith("round-") and run_id not in delivered:
-                    round_no = int(path.stem.partition("-")[2])
-                    if round_no > newest.get(run_id, 0):
-                        newest[run_id] = round_no
-                        yield {"event": "round", "round": round_no, "run": run_id}
-                if path.name == PREFLIGHT and run_id not in compared:
-                    compared.add(run_id)
-                    yield {"event": "preflight", **read_json(path, WORDS_FORM)}
-                if path.name == ENDED and run_id not in delivered:
-                    result, how = read_client_result(path.with_name(RESULT)), read_json(path, END_FORM)
-                    later = [other for other in self._states.iterdir() if _began(other) > _began(path.parent)]
-                    if not later:
-                        self.process.finish_jobs()
-                    delivered.add(run_id)  # reported once, even where it could not be written
-                    if how.get("alone"):
-                        alone.add(run_id)
-                    yield {"event": "ended", "run": run_id, "result": result, "earlier": bool(later), **how}
-                elif path.name == ENDED and run_id in alone and not read_json(path, END_FORM).get("alone"):
-                    alone.discard(run_id)
-                    self.process.finish_jobs()
-                    yield {"event": "confirmed", "run": run_id}
-            for path in sorted(self._states.glob(f"*/{HELD}/*.json")):
-                if path not in held:
-                    held.add(path)
-                    yield {"event": "held", **read_json(path, HELD_FORM)}
-            held = {path for path in held if path.exists()}
+            for event in self._events.news():
+                yield from self._heard(event)
+            yield from self._look_after_process()
             self._finish_unheard()
             yield {"event": "idle"}
-            clock.sleep(0.2)
+            self.clock.sleep(0.2)
+
+    def _look_after_process(self) -> Iterator[Event]:
+        """Start it again where it has ended, and look for the reason where it does not connect."""
+        if not self.process.alive and ((self.kit.startup / serve.ARRIVED).exists() or not accepted(self.kit)):
+            yield from self._ask_about_roster()
+        if not self.process.alive:
+            self._crashes = 1 if self.connected else self._crashes + 1
+            yield {"event": "restarted", "log": str(self.process.log), "attempt": self._crashes}
+            self.clock.sleep(min(30.0, 2.0**self._crashes))
+            self._start()
+        if not (self.connected or self._warned) and self.clock.monotonic() - self._started > SLOW:
+            self._warned = True
+            why = refusal(self.kit, clock=self.clock)
+            yield {"event": "refused", "why": why} if why else {"event": "trouble", "why": reachable(self.kit)}
+
+    def _heard(self, event: Event) -> Iterator[Event]:
+        """What a new event of the channel means to the person here."""
+        kind, run_id = event["event"], event.get("run", "")
+        over = self._over.get(run_id)
+        self._note(event)
+        if kind == "connected" and not self.connected:
+            self.connected = self._warned = True
+            yield event
+        elif kind == "refused as second":
+            yield {"event": "refused", "why": self._twice()}
+        elif kind == "asked":
+            RunSpec.from_dict(event, self._events.path)
+            yield event
+            self._events.tell("shown", run=run_id)
+        elif kind == "ended" and over is None and run_id not in self._done:
+            yield self._ended(run_id)
+        elif kind == "ended" and over is not None and over.get("alone") and not event.get("alone"):
+            self.process.finish_jobs()
+            yield {"event": "confirmed", "run": run_id}
+        elif kind in ("second party", "held", "error", "preflight", "round"):
+            yield event
+
+    def _note(self, event: Event) -> None:
+        """Remember what an event says about its run."""
+        kind, run_id = event["event"], event.get("run", "")
+        if kind == "begun" and event["replaces"]:
+            self._began.append(run_id)
+        elif kind == "ended":
+            self._over[run_id] = event
+        elif kind == "delivered":
+            self._done.add(run_id)
+
+    def _ended(self, run_id: str) -> Event:
+        """The end of a run, with its result; reported once, even where it could not be written."""
+        self._done.add(run_id)
+        result = read_client_result(self._states / run_id / RESULT)
+        earlier = run_id in self._began[:-1]
+        if not earlier:
+            self.process.finish_jobs()
+        return {**self._over[run_id], "result": result, "earlier": earlier}
+
+    def _ask_about_roster(self) -> Iterator[Event]:
+        """Take in the roster that our process ended for, once a person has accepted it, and start again."""
+        roster = self._receive()
+        if strangers(self.kit, roster) or not accepted(self.kit):
+            yield {"event": "roster", "roster": roster}
+        self._check(roster)
+        self._start()
 
     @property
     def unfinished(self) -> bool:
         """Whether labels of a run are here, and only the coordinator's last word is missing."""
-        return any(map(lacks_last_word, self._states.glob("*")))
+        return any(path.parent.name not in self._over for path in self._states.glob(f"*/{RESULT}"))
 
     def _twice(self) -> str:
         return (
@@ -216,26 +204,19 @@ class Membership:
 
     def deliver(self, run_id: str) -> None:
         """Record that the result of a run has been written where it was wanted."""
-        (self._states / run_id / DELIVERED).touch()
-        self._delivered.add(run_id)
+        self._done.add(run_id)
+        self._events.tell("delivered", run=run_id)
 
     def decide(self, run_id: str, phase: str, send: bool) -> None:
         """Say whether an answer that is held may leave."""
-        (self._states / run_id / HELD / f"{phase}.{'yes' if send else 'no'}").touch()
+        self._events.tell("decided", run=run_id, phase=phase, send=send)
 
     def discard(self) -> None:
         """Give up results that could not be written."""
         for folder in self._states.glob("*"):
-            finish_alone(folder)
-        for path in self._states.glob(f"*/{ENDED}"):
-            self.deliver(path.parent.name)
-
-
-def _began(folder: Path) -> float:
-    """When a run asked for something first, or again with other settings."""
-    with contextlib.suppress(OSError):
-        return (folder / ASKED).stat().st_mtime
-    return 0.0
+            if finish_alone(folder, self.clock) or folder.name in self._over:
+                self._over.setdefault(folder.name, {})
+                self.deliver(folder.name)
 
 
 __all__ = ["Membership"]

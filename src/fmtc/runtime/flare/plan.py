@@ -46,14 +46,20 @@ class Plan:
     lost_after: float = 30.0
 
     def __post_init__(self) -> None:
-        for what, name in [("name", self.name), *(("silo", silo) for silo in self.silos)]:
-            if not (isinstance(name, str) and NAME.fullmatch(name)):
-                raise KitError(f"{what} {name!r}: a name has 1 to 50 characters, each a letter, a digit, - or _")
         if not (isinstance(self.host, str) and HOST.fullmatch(self.host)):
             raise KitError(f"host {self.host!r} is neither a host name nor an IPv4 address")
         if type(self.port) is not int or not 0 < self.port < 65536:
             raise KitError(f"port must be a whole number from 1 to 65535, got {self.port!r}")
-        twice = sorted({silo for silo in self.silos if [s.lower() for s in self.silos].count(silo.lower()) > 1})
+        if not (isinstance(self.lost_after, int | float) and 5 <= self.lost_after < float("inf")):
+            raise KitError(f"lost_after must be a number of at least 5 seconds, got {self.lost_after!r}")
+        self._check_names()
+
+    def _check_names(self) -> None:
+        for what, name in [("name", self.name), *(("silo", silo) for silo in self.silos)]:
+            if not (isinstance(name, str) and NAME.fullmatch(name)):
+                raise KitError(f"{what} {name!r}: a name has 1 to 50 characters, each a letter, a digit, - or _")
+        lower = [silo.lower() for silo in self.silos]
+        twice = sorted({silo for silo in self.silos if lower.count(silo.lower()) > 1})
         if twice:
             raise KitError(f"silo {', '.join(map(repr, twice))} is named more than once; give each silo its own name")
         reserved = [silo for silo in self.silos if silo.lower() in RESERVED]
@@ -61,8 +67,6 @@ class Plan:
             raise KitError(f"silo {reserved[0]!r}: a folder beside the kits has this name; choose another one")
         if not self.silos:
             raise KitError('no silo is named; write, for example, silos = ["north", "south"]')
-        if not (isinstance(self.lost_after, int | float) and 5 <= self.lost_after < float("inf")):
-            raise KitError(f"lost_after must be a number of at least 5 seconds, got {self.lost_after!r}")
 
     @property
     def sites(self) -> dict[str, str]:

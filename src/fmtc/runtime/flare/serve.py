@@ -14,6 +14,7 @@ import ssl
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,6 +57,16 @@ def load_compat() -> Any:
     return SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("compat.py"))))
 
 
+def teller(workspace: Path) -> Callable[..., None]:
+    """What adds an event to the channel of a kit."""
+    append = runpy.run_path(str(Path(__file__).parents[1] / "lines.py"))["append"]
+
+    def tell(kind: str, /, **facts: Any) -> None:
+        append(workspace / EVENTS, {"time": time.time(), "event": kind, **facts})
+
+    return tell
+
+
 def answer_only(flare: Any, names: frozenset[str]) -> None:
     """Have FLARE's client answer these requests of the server, and no other."""
     known = {type(processor).__name__: processor for processor in flare.ClientRequestProcessors.request_processors}
@@ -68,10 +79,11 @@ PARTY = "fmtc-party"  # in the first frame of a silo's connection: which `fmtc j
 WORD = "fmtc-word"  # in a frame of the server: one of the words below, for a silo
 SECOND = "second party"  # to the party that takes part: somebody else dialled as this silo, and was refused
 REFUSED = "refused as second"  # to that somebody
-PREFIX = "fmtc: "  # marks our lines among FLARE's
+CONNECTED = "connected"  # the coordinator has accepted this party
+EVENTS = "events.jsonl"  # in the folder that FLARE's process works in: our channel, see `fmtc.runtime.events`
 
 
-def one_party_each(flare: Any, lost_after: float) -> None:
+def one_party_each(flare: Any, lost_after: float, tell: Callable[..., None]) -> None:
     """Have FLARE's server keep the party that takes part as a silo, refuse a second one, and tell both.
 
     FLARE itself closes the first connection when a second party dials under the same name. The first then dials again
@@ -97,7 +109,7 @@ def one_party_each(flare: Any, lost_after: float) -> None:
             new = (name, party) not in reported
             reported.add((name, party))
         if new:
-            print(f"{PREFIX}{SECOND} {name}", flush=True)
+            tell(SECOND, site=name)
         me = {name_key: manager.local_endpoint.name}
         for other, word in ((alive[0], SECOND), (connection, REFUSED)):
             other.send_dict(flare.Types.READY, 1, me | {WORD: word})
@@ -107,12 +119,13 @@ def one_party_each(flare: Any, lost_after: float) -> None:
     flare.ConnManager.update_endpoint = update_endpoint
 
 
-def dial_as(flare: Any, party: str, startup: Path) -> None:
+def dial_as(flare: Any, party: str, startup: Path, tell: Callable[..., None]) -> None:
     """Have FLARE's client tell the server which party dials, and listen to what the server says about it.
 
     A roster that its person has to decide about ends the process before anything is answered.
     """
     update, shake_hands = flare.ConnManager.update_endpoint, flare.SfmConnection.send_handshake
+    register = flare.FederatedClientBase.client_register
 
     def send_handshake(connection: Any, frame_type: int) -> None:
         connection.local_endpoint.set_prop(PARTY, party)
@@ -121,22 +134,26 @@ def dial_as(flare: Any, party: str, startup: Path) -> None:
     def update_endpoint(manager: Any, connection: Any, data: dict[str, Any]) -> None:
         word = data.pop(WORD, None)
         if is_news(data.pop(MEMBERS, None), startup):
-            print(f"{PREFIX}{NEWS}", flush=True)
             os._exit(1)
         if word is None:
             return update(manager, connection, data)
-        print(f"{PREFIX}{word}", flush=True)
+        tell(word)
         if word == REFUSED:
             os._exit(1)
         return None
 
+    def client_register(client: Any, project_name: str, fl_ctx: Any) -> None:
+        register(client, project_name, fl_ctx)
+        if client.token:
+            tell(CONNECTED)
+
     flare.SfmConnection.send_handshake, flare.ConnManager.update_endpoint = send_handshake, update_endpoint
+    flare.FederatedClientBase.client_register = client_register
 
 
 # ------------------------------------------------------------------------------------------------- who is a member
 
 MEMBERS = "fmtc-roster"  # in the server's first frame to a silo: the roster of the federation
-NEWS = "another roster"  # a silo's process ends with this line when it is handed a roster that its kit does not have
 ROSTER, REVOKED = "roster.json", "revoked.pem"  # beside a kit's certificate
 ACCEPTED = "roster.accepted"  # beside a silo's roster: its number, once the person there has accepted it
 ARRIVED = "roster.arrived.json"  # beside it: one that the coordinator handed out, and that nobody has looked at
@@ -227,13 +244,14 @@ def main() -> None:
     if name != JOB and module.startswith("nvflare."):
         flare = load_compat()
         take_jobs_along(flare)
-        startup = Path(sys.argv[sys.argv.index("-m") + 1]) / "startup"
+        workspace = Path(sys.argv[sys.argv.index("-m") + 1])
+        startup, tell = workspace / "startup", teller(workspace)
         refuse_revoked(flare, startup)
         if module == flare.CLIENT_MODULE:
             answer_only(flare, flare.ANSWERED)
-            dial_as(flare, name, startup)
+            dial_as(flare, name, startup, tell)
         elif module == flare.SERVER_MODULE:
-            one_party_each(flare, float(name))
+            one_party_each(flare, float(name), tell)
             hand_out(flare, startup)
     runpy.run_module(module, run_name="__main__")
 

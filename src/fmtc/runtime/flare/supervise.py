@@ -7,7 +7,7 @@ import json
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -16,40 +16,17 @@ from ...errors import ClientError, DifferError, FederationError, InputError, Ser
 from ..clock import SYSTEM, Clock
 from ..conductor import finished, unconfirmed
 from ..driver import quorum
-from . import compat, serve
-from .adapter import EVENTS
-from .jobs import Order, write_job
+from ..events import EVENTS, OF_PROCESS, Channel, Event, at_coordinator
+from ..spec import RunSpec
+from . import compat
+from .jobs import write_job
 from .kits import ADMIN, RESOURCES, RESOURCES_TEMPLATE, STORE, Kit
-from .processes import CONSOLE, Process, check_port, quiet
+from .processes import Process, check_port, quiet
 
-Listener = Callable[[Mapping[str, Any]], None]
+Listener = Callable[[Event], None]
 
 BARREN = 3  # jobs in a row that complete no round, after which a run is given up
 GRACE = 2.0  # seconds that a silo which is there waits for others, once the run is over: they dial within that time
-
-
-class Follower:
-    """Reads the lines that are added to a file, from now on."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.place = path.stat().st_size if path.exists() else 0
-
-    def lines(self) -> list[bytes]:
-        """The complete lines since the last call."""
-        if not self.path.exists():
-            return []
-        with self.path.open("rb") as stream:
-            if self.path.stat().st_size < self.place:  # another file by now
-                self.place = 0
-            stream.seek(self.place)
-            whole = stream.read().rpartition(b"\n")[0]
-        self.place += len(whole) + 1 if whole else 0
-        return whole.splitlines()
-
-    def events(self) -> list[dict[str, Any]]:
-        """The same lines, where each is a JSON object."""
-        return [json.loads(line) for line in self.lines()]
 
 
 # ---------------------------------------------------------------------------------------------------------- session
@@ -71,7 +48,7 @@ class Coordinator:
         self.server: Process | None = None
         self.session: Any = None
         self.store: Path | None = None
-        self._console = Follower(kit.path / CONSOLE)
+        self._events = Channel(kit.workspace / EVENTS, OF_PROCESS)
         self._kept = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -128,8 +105,7 @@ class Coordinator:
 
     def second_parties(self) -> list[str]:
         """Silos as which a second party tried to join since the last call; the server refused it."""
-        said = [line.decode(errors="replace") for line in self._console.lines()]
-        names = {line.rpartition(" ")[2] for line in said if line.startswith(serve.PREFIX + serve.SECOND)}
+        names = {event.get("site") for event in self._events.news()}
         return [silo for silo, site in self.kit.plan.sites.items() if site in names]
 
     def present(self) -> set[str]:
@@ -189,29 +165,29 @@ ENDS = ("done", "agree", "differ", "lost", *ERRORS)  # these end a job
 
 
 def supervise(
-    coordinator: Coordinator, order: Order, listen: Listener, *, tend: Callable[[], None] = lambda: None
+    coordinator: Coordinator, spec: RunSpec, listen: Listener, *, tend: Callable[[], None] = lambda: None
 ) -> None:
     """See a run through: job after job, each resuming from the last round, until the run is done.
 
     Parameters
     ----------
     coordinator : Coordinator
-    order : Order
+    spec : RunSpec
     listen : callable
-        Gets every event of the run, as a dict with at least ``event`` and ``time``.
+        Gets every event of the run.
     tend : callable
         Called several times a second; the place to look after processes of one's own.
 
     Raises
     ------
     ClientError
-        When fewer silos than needed are there for `order.wait` seconds, when a silo reports an error of its own, or
+        When fewer silos than needed are there for `spec.wait` seconds, when a silo reports an error of its own, or
         when several jobs in a row complete no round.
     DifferError
         When a comparison of columns finds that the silos do not go together.
     """
-    watch = _Watch(coordinator, order, listen, tend)
-    if finished(order.spec) is None:
+    watch = _Watch(coordinator, spec, listen, tend)
+    if finished(spec) is None:
         watch.train()
     watch.inform()
 
@@ -219,16 +195,16 @@ def supervise(
 class _Watch:
     """A run as `supervise` sees it through; its parameters."""
 
-    def __init__(self, coordinator: Coordinator, order: Order, listen: Listener, tend: Callable[[], None]):
-        self.coordinator, self.order, self.listen, self.tend = coordinator, order, listen, tend
+    def __init__(self, coordinator: Coordinator, spec: RunSpec, listen: Listener, tend: Callable[[], None]):
+        self.coordinator, self.spec, self.listen, self.tend = coordinator, spec, listen, tend
         self.plan, self.clock = coordinator.kit.plan, coordinator.clock
-        self.needed = quorum(order.min_clients, len(self.plan.silos), order.spec.method)
-        self.follow = Follower(order.folder / EVENTS)
+        self.needed = quorum(spec.min_clients, len(self.plan.silos), spec.method)
+        self.follow = at_coordinator(spec.folder)
 
     def train(self) -> None:
         """Job after job, until there is a result, or only a comparison of columns was asked for."""
-        barren, begun, wait = 0, False, self.order.wait  # jobs in a row without a round; whether there was any round
-        while finished(self.order.spec) is None:
+        barren, begun, wait = 0, False, self.spec.wait  # jobs in a row without a round; whether there was any round
+        while finished(self.spec) is None:
             patience = min(wait, self.plan.lost_after) if begun else wait
             ending = self.job(set(self.plan.silos), self.needed, patience, wait)
             if ending.kind == "agree":
@@ -247,12 +223,12 @@ class _Watch:
 
         Nothing is needed of those that have confirmed, and may have left.
         """
-        about, barren = finished(self.order.spec), 0
+        about, barren = finished(self.spec), 0
         while about is not None and barren < BARREN and (waiting := self.waiting()):
-            wanted = {silo for silo in self.plan.silos if self.order.client_ids.get(silo, silo) in waiting}
+            wanted = {silo for silo in self.plan.silos if self.spec.client_ids.get(silo, silo) in waiting}
             self.tell("over", silos=sorted(wanted))
             enough = len(self.plan.silos) - len(about["missing"]) >= self.needed
-            wait = min(self.order.wait, self.plan.lost_after) if enough else self.order.wait
+            wait = min(self.spec.wait, self.plan.lost_after) if enough else self.spec.wait
             try:
                 ending = self.job(wanted, 1, GRACE, wait)
             except ClientError:  # none of them is there
@@ -266,7 +242,7 @@ class _Watch:
 
     def waiting(self) -> tuple[str, ...]:
         """Clients that have not confirmed their labels."""
-        return unconfirmed(self.order.folder, finished(self.order.spec))
+        return unconfirmed(self.spec.folder, finished(self.spec))
 
     def job(self, silos: set[str], needed: int, patience: float, limit: float) -> Ending:
         """One job with as many of these silos as are there."""
@@ -274,7 +250,7 @@ class _Watch:
             self.coordinator.open()
             present = self.gather(silos, needed, patience, limit)
             with tempfile.TemporaryDirectory(prefix="fmtc-job-") as scratch:
-                job = self.coordinator.submit(write_job(Path(scratch) / "job", self.order, self.plan, present))
+                job = self.coordinator.submit(write_job(Path(scratch) / "job", self.spec, self.plan, present))
             self.tell("submitted", silos=sorted(present))
             ending = self.attend(job, present, silos)
             if ending.kind == "gone":
@@ -308,7 +284,7 @@ class _Watch:
                 missing = silos - present
                 self.tell("waiting", missing=sorted(missing))
             if waited > limit:
-                names = sorted(self.order.client_ids.get(silo, silo) for silo in missing)
+                names = sorted(self.spec.client_ids.get(silo, silo) for silo in missing)
                 raise ClientError(
                     f"{len(present)} of {len(silos)} silos are there, {needed} needed; still missing after "
                     f"{limit:g} seconds: {', '.join(names)}. The run can be resumed later."
@@ -329,13 +305,13 @@ class _Watch:
                 if not over and not kind and here - present:
                     self.tell("silo back", silos=sorted(here - present))
                     coordinator.abort(job)
-                    for event in self.follow.events():  # what the job still reported
+                    for event in self.follow.news():  # what the job still reported
                         self.listen(event)
                     return Ending("back", max(rounds, 1), "a silo is back")
                 if status == compat.JOB_WAITS and present - here:  # it would wait for them, far longer than we do
                     coordinator.abort(job)
                     return Ending("left", rounds, "a silo left before the job began")
-            for event in self.follow.events():
+            for event in self.follow.news():
                 self.listen(event)
                 if event["event"] == "ended":
                     return Ending(kind, rounds, why, tuple(event.get("unable", ())))
@@ -350,4 +326,4 @@ class _Watch:
         return Ending(kind, rounds, why)
 
 
-__all__ = ["Coordinator", "DifferError", "Follower", "Listener", "ServerLostError", "supervise"]
+__all__ = ["Coordinator", "DifferError", "Listener", "ServerLostError", "supervise"]

@@ -1,0 +1,423 @@
+"""Commands that measure what leaks: audit members, canary, influence, span and run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from fmtc.cli.options import (
+    TABLES,
+    free_picture,
+    n_clusters_option,
+    quiet_option,
+    random_state_option,
+    reading_options,
+    save_picture,
+)
+from fmtc.cli.program import Option
+from fmtc.cli.settings import bind_bounds, build_model, model_options
+from fmtc.cli.words import Words, new_table, plural, print_json, size_of
+from fmtc.errors import DataError, FileError, listed
+
+from .program import main_group
+
+if TYPE_CHECKING:
+    from fmtc.settings import Settings
+
+BROKEN = 4  # exit code: a claim is false
+SLOW = 2.0  # seconds after which a bar is shown
+
+
+@main_group.group(short_help="Measure what the messages of a run tell of single records.")
+def audit() -> None:
+    """Measure what the messages of a run tell of single records. Nothing leaves this machine.
+
+    An audit plays the server. It repeats whole runs with and without records, reads what the server would get, and says
+    how well that tells who was in. What it finds is a lower bound: a cleverer attacker finds more. Exit code 4 if what
+    it finds breaks a claim of the run.
+    """
+
+
+class _Bar:
+    """A bar that appears after two seconds, on a terminal and where nobody asked for quiet."""
+
+    def __init__(self, words: Words, what: str, total: int):
+        self.words, self.what, self.total, self.began = words, what, total, time.monotonic()
+        live = words.console.is_terminal and not words.console.is_dumb_terminal and not words.quiet
+        self.progress = Progress(
+            TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=words.console, transient=True, disable=not live,
+        )  # fmt: skip
+        self.task = self.progress.add_task(what, total=total)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, done: int) -> None:
+        self.progress.update(self.task, completed=done)
+        if time.monotonic() - self.began > SLOW and not self.progress.live.is_started:
+            self.progress.start()
+
+
+# --------------------------------------------------------------------------------------------------------- what is read
+
+
+def rows_options(command: Any) -> Any:
+    """Files, how they are read, and the model."""
+    for option in reversed(
+        (
+            click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path)),
+            n_clusters_option,
+            random_state_option,
+            quiet_option,
+            reading_options(*TABLES, judge=True),
+            model_options,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def _read(words: Words, files: Sequence[Path], given: dict[str, Any]) -> tuple[dict[str, Any], Settings]:
+    """The rows of each silo as a run has them, and the settings; as `fmtc fit` would have them."""
+    from fmtc.tables import read_silos
+
+    reading, as_published = given.pop("reading"), given.pop("as_published")
+    if reading.recipe is not None:
+        given["scale"] = given["scale"] or "tfidf"
+    model = build_model(given, as_published)
+    with words.warnings_as_notes():
+        silos = read_silos(files, reading)
+        bind_bounds(model, given["bounds"], silos[0].schema)
+        rows = {silo.name: silo.encoded for silo in silos}
+        data = {cid: X for cid, (X, _) in model._parts(rows, None, reset=True).items()}
+    words.say(f"{size_of(silos)}")
+    return data, model.settings()
+
+
+def _chosen(data: Mapping[str, Any], silo: str | None) -> str:
+    """The silo that is audited: the one named, else the smallest, which has most to lose."""
+    if silo is None:
+        return min(sorted(data), key=lambda cid: data[cid].shape[0])
+    if silo not in data:
+        raise DataError(f"there is no silo {silo!r}; there is {listed(sorted(data))}")
+    return silo
+
+
+# ------------------------------------------------------------------------------------------------------------- members
+
+
+@audit.command(
+    "members",
+    short_help="Attack: who was in? Shadow runs, AUC, a bound on epsilon.",
+    epilog="""\b
+Examples:
+  fmtc-bench audit members north.csv south.csv west.csv -k 4
+  fmtc-bench audit members *.csv -k 4 --silo north --privacy sums --runs 200
+  fmtc-bench audit members *.csv -k 4 --epsilon 1 --bounds bounds.toml
+  fmtc-bench audit members *.csv -k 4 --plot roc.png --json""",
+)
+@rows_options
+@click.option("--silo", metavar="NAME", cls=Option, help="The silo to attack.  [default: the smallest]")
+@click.option("--runs", type=click.IntRange(8), default=100, show_default=True, cls=Option, help="Shadow runs.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), cls=Option, help="Write the curve of the attack: .png, .pdf or .svg."
+)
+@click.option("--force", is_flag=True, cls=Option, help="Replace --plot.")
+@click.pass_context
+def members(
+    ctx: click.Context,
+    /,
+    files: tuple[Path, ...],
+    silo: str | None,
+    runs: int,
+    plot: Path | None,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Measure whether somebody who sees what the server sees can tell that a record was in a silo.
+
+    Repeats the run with a random half of one silo's rows in, and judges each row by what the server got, as LiRA does:
+    two Gaussians for each record, fitted to the other runs. Tells AUC (0.5 is guessing), the share of members found
+    where 1 % of others are called members, and a lower bound on epsilon. The other silos are the same in all runs: the
+    attacker is a strong one. A silo has twice the rows of a shadow run, and leaks less. A sum over silos hides whose
+    record it is, not whether it is there. Takes the files and flags of `fmtc fit`.
+    """
+    from ..audits.attacks import roc
+    from ..audits.runs import audit_members
+
+    words = Words(quiet)
+    if plot is not None:
+        plot = free_picture(plot, force)
+        from ..audits.plots import roc as draw_roc
+    data, settings = _read(words, files, given)
+    target = _chosen(data, silo)
+    with _Bar(words, f"shadow runs of {target}", runs) as bar:
+        found = audit_members(data, settings, target, runs=runs, seed=settings.seed, progress=bar)
+    attack = found.attack
+    table = new_table()
+    for title in ("", "measured", "what it means"):
+        table.add_column(title)
+    bound = f"{attack.epsilon_at_least:.2f}"
+    rows = [
+        ("AUC", str(attack.auc), "0.5 is guessing, 1 is certain; 95 % interval over records and runs"),
+        ("found at 1 % false alarms", str(attack.tpr), "share of members; 0.01 is guessing"),
+        ("epsilon at least", bound, "no smaller epsilon fits the guesses that were right (95 %)"),
+        ("the same from error rates", f"{attack.epsilon_indication:.2f}", "an indication: records are not independent"),
+    ]
+    for row in rows:
+        table.add_row(*map(Text, row))
+    words.say(f"{found.mode}; silo {target}: {found.rows} records, about {found.inside:.0f} of them in each of "
+              f"{plural(runs, 'run')}")  # fmt: skip
+    words.say(table)
+    if plot is not None:
+        save_picture(words, draw_roc({found.mode: roc(found.scores, found.members)}).figure, plot)
+    if as_json:
+        print_json(found.to_dict() | {"runs": runs, "plot": None if plot is None else str(plot)})
+    if found.broken:
+        words.say(f"the claim is broken: epsilon is at least {bound}, and {found.epsilon:g} was claimed", "bold red")
+        ctx.exit(BROKEN)
+    if found.epsilon is not None:
+        words.say(f"nothing here contradicts epsilon = {found.epsilon:g}", "green")
+
+
+# -------------------------------------------------------------------------------------------------------------- canary
+
+
+@audit.command(
+    "canary",
+    short_help="Hold the noise of private runs against their claim.",
+    epilog="""\b
+Examples:
+  fmtc-bench audit canary --epsilon 4
+  fmtc-bench audit canary --epsilon 8 --runs 4000 --method mixture --json""",
+)
+@click.option("--epsilon", type=float, default=4.0, show_default=True, cls=Option, help="The claim to audit.")
+@click.option("--delta", type=float, default=1e-5, show_default=True, cls=Option, help="Its delta.")
+@click.option("--runs", type=click.IntRange(20), default=1000, show_default=True, cls=Option,
+              help="Runs, half of them with the planted record.")  # fmt: skip
+@click.option("--method", type=click.Choice(["anchors", "mixture"]), default="anchors", show_default=True, cls=Option,
+              help="Which private method.")  # fmt: skip
+@click.option("--colluding", type=click.IntRange(0), default=1, show_default=True, cls=Option,
+              help="Colluding silos that the noise allows for.")  # fmt: skip
+@quiet_option
+@click.pass_context
+def canary(
+    ctx: click.Context,
+    /,
+    epsilon: float,
+    delta: float,
+    runs: int,
+    method: str,
+    colluding: int,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Hold the noise of private runs against what they claim; needs no data.
+
+    Plants one record in a corner of the bounds, or leaves it out, and lets an adversary who knows all other records and
+    every formula decide by the exact likelihood ratio of all noisy sums. The sums go through the code of a private run.
+    An epsilon that the adversary's errors rule out, above the claim, proves the claim false: exit code 4. The reverse
+    proves nothing; the last line says which faults so many runs would have found.
+    """
+    from fmtc.settings import Privacy
+
+    from ..audits.runs import audit_canary
+
+    words = Words(quiet)
+    try:
+        privacy = Privacy(epsilon=epsilon, delta=delta, bounds=(0, 1), method=method, colluding=colluding)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if not privacy.noisy:
+        raise click.UsageError("--epsilon must be finite: without noise there is no claim to audit")
+    with _Bar(words, "private runs", runs) as bar:
+        found = audit_canary(privacy, runs=runs, clients=max(3, colluding + 1), progress=bar)
+    words.say(
+        f"claimed: epsilon {epsilon:g} at delta {delta:g} with {plural(colluding, 'colluding silo')} allowed for; so "
+        f"{found.epsilon:.2f} against the server alone, which is what is audited"
+    )
+    words.say(f"AUC of the adversary {found.auc:.3f}; the claim allows at most {found.auc_at_most:.3f}")
+    words.say(f"epsilon at least {found.epsilon_at_least:.2f} (95 %) in {plural(found.runs, 'run')}: {found.verdict}",
+              "bold red" if found.caught else "green")  # fmt: skip
+    if not found.caught:
+        words.say(
+            f"so many runs are likely to find noise below {100 * found.finds:.0f} % of what is claimed"
+            if found.finds > 0
+            else "so few runs find nothing: take more, or a larger epsilon, where the code is the same"
+        )
+    if as_json:
+        print_json(found.to_dict() | {"claimed": epsilon, "colluding": colluding, "method": method})
+    if found.caught:
+        ctx.exit(BROKEN)
+
+
+# -------------------------------------------------------------------------------------------------- influence and span
+
+
+@audit.command(
+    "influence",
+    short_help="Find records that move the projection, at fixed embedding.",
+    epilog="""\b
+Examples:
+  fmtc-bench audit influence north.csv south.csv -k 4 --view graph
+  fmtc-bench audit influence *.csv -k 4 --view graph --json""",
+)
+@rows_options
+def influence(files: tuple[Path, ...], quiet: bool, as_json: bool, **given: Any) -> None:
+    """Which single records move a silo's projection W most, at fixed embedding, in the first and the last round.
+
+    The change of W if the record is left out and the embedding of the others stays, relative to W. A real refit moves
+    the embedding, too: the true change was 1.2 to 3 times as large for the top record, and more for a typical one. So
+    this finds records that stand out, and understates what everybody else contributes. Rows are counted from 1.
+    """
+    from fmtc.privacy.rules import Policy
+
+    from ..audits.runs import audit_influence
+
+    words = Words(quiet)
+    data, settings = _read(words, files, given)
+    with words.warnings_as_notes():
+        found = audit_influence(data, settings)
+    table = new_table()
+    for title in ("silo", "round", "rows", "largest", "99 %", "median", "largest leverage", "top row", ""):
+        table.add_column(title, justify="left" if title in ("silo", "") else "right")
+    policy = Policy()
+    for one in found:
+        numbers = (f"{value:.2g}" for value in (one.largest, one.q99, one.median, one.leverage))
+        pairs = ((one.largest, policy.influence), (one.leverage, policy.leverage))
+        level = max(sum(value > limit for limit in limits) for value, limits in pairs)
+        words_of = (Text(""), Text("stands out", "yellow"), Text("dominates", "bold red"))
+        table.add_row(
+            Text(one.client), str(one.round_no), str(one.rows), *numbers, str(one.top_row + 1), words_of[level]
+        )
+    words.say("influence of single records at fixed embedding, relative to the projection")
+    words.say(table)
+    if as_json:
+        print_json({"influence at fixed embedding": [one.to_dict() for one in found]})
+
+
+@audit.command(
+    "span",
+    short_help="Reconstruct the span of a silo's rows.",
+    epilog="""\b
+Examples:
+  fmtc-bench audit span north.npz south.npz -k 4 --view graph
+  fmtc-bench audit span letters.csv --client-column office --text-column text -k 4 --json""",
+)
+@rows_options
+def span(files: tuple[Path, ...], quiet: bool, as_json: bool, **given: Any) -> None:
+    """Measure how far the server can reconstruct the span of a silo's rows, where they are fewer than its columns.
+
+    Each projection W that leaves, less what the server had sent, is a combination of the rows. A few rounds are enough
+    to know all combinations of them: not yet the rows, but with very few or sparse rows not far from them.
+    """
+    from ..audits.runs import audit_span
+
+    words = Words(quiet)
+    data, settings = _read(words, files, given)
+    with words.warnings_as_notes():
+        found = audit_span(data, settings)
+    table = new_table()
+    for title in ("silo", "rows", "columns", "rank", "found", "largest angle", "of the rows", ""):
+        table.add_column(title, justify="left" if title in ("silo", "") else "right")
+    for cid, one in found.items():
+        size = (Text(cid), str(one.n_rows), str(one.n_features), str(one.rank))
+        if one.n_rows > one.n_features or not one.found:
+            why = "as many rows as columns: the span is everything" if one.n_rows > one.n_features else "not compared"
+            table.add_row(*size, "–", "–", "–", Text(why))
+            continue
+        verdict = Text("known, up to rounding", "bold red") if one.exact else Text("known in part", "yellow")
+        table.add_row(*size, str(one.found), f"{one.angle:.1g}°", f"{100 * one.energy:.1f} %", verdict)
+    words.say(table)
+    if as_json:
+        print_json({"span": {cid: one.to_dict() for cid, one in found.items()}})
+
+
+# ---------------------------------------------------------------------------------------------------------- of a folder
+
+
+@audit.command(
+    "run",
+    short_help="Look at a run's folder: sizes, rules, ledger.",
+    epilog="""\b
+Examples:
+  fmtc-bench audit run run
+  fmtc-bench audit run run --rules rules.toml --json""",
+)
+@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--rules", type=click.Path(path_type=Path), cls=Option, help="The policy of a silo, a TOML file.")
+@click.pass_context
+def run_(ctx: click.Context, /, folder: Path, rules: Path | None, as_json: bool) -> None:
+    """What the folder of a run tells about its risks, without the rows: sizes, rows against columns, rules, ledger.
+
+    RUN is the --out folder of `fmtc fit` or `fmtc join`. Exit code 4 if the record of what left was changed, or if the
+    policy refuses what the run sent. `fmtc-bench audit members` and the others need the rows.
+    """
+    from fmtc.artifacts.files import check_form, read_json
+    from fmtc.artifacts.runs import REPORT, is_run
+    from fmtc.cli.outbox import find_ledgers
+    from fmtc.privacy.ledger import verify
+    from fmtc.privacy.rules import Policy
+
+    words = Words()
+    if not is_run(folder):
+        raise FileError(f"{folder} is not the --out folder of `fmtc fit` or `fmtc join`; an audit of rows takes files")
+    report, policy = read_json(folder / "report.json"), Policy() if rules is None else Policy.read(rules)
+    check_form(folder / "report.json", report, REPORT)
+    try:
+        faults = [fault for path in find_ledgers(folder) for fault in verify(path)]
+        ledger = f"{plural(len(faults), 'fault')}" if faults else "whole"
+    except FileError:
+        faults, ledger = [], "not here"
+    d, told = int(report["n_features"]), []
+    for line in report["silos"]:
+        sizes = [int(size) for size in line["cluster_sizes"] if size]
+        small = sum(size < policy.min_cluster for size in sizes)
+        told.append({
+            "silo": line["silo"], "rows": line["rows"], "columns": d, "rows_per_column": line["rows"] / d,
+            "smallest_cluster": min(sizes), "small_clusters": small,
+            "few_rows": line["rows"] < policy.rows_per_column * d, "span_can_show": line["rows"] <= d,
+        })  # fmt: skip
+    table = new_table()
+    for title in ("silo", "rows", "columns", "smallest cluster", "rules"):
+        table.add_column(title, justify="left" if title in ("silo", "rules") else "right")
+    refused = False
+    for one in told:
+        said = []
+        if one["few_rows"]:
+            said.append(
+                "fewer rows than columns: their span shows" if one["span_can_show"] else "few rows for the columns"
+            )
+            refused |= policy.few_rows == "refuse"
+        if one["small_clusters"]:
+            said.append(f"{plural(one['small_clusters'], 'cluster')} below {policy.min_cluster} rows")
+            refused |= policy.small_cluster == "refuse"
+        numbers = (str(one[name]) for name in ("rows", "columns", "smallest_cluster"))
+        table.add_row(
+            Text(one["silo"]), *numbers, Text("; ".join(said) or "none speaks", "yellow" if said else "green")
+        )
+    privacy = report["settings"].get("privacy")
+    mode = "plain: the server saw every answer" if privacy is None else "sums: the server saw totals"
+    if isinstance(privacy, Mapping):
+        mode = f"private: epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g}"
+    words.say(f"{mode}; record of what left: {ledger}")
+    words.say(table)
+    for fault in faults:
+        words.say(fault, "red")
+    if as_json:
+        print_json({"run": str(folder), "mode": mode, "ledger": ledger, "faults": faults, "silos": told,
+                    "sent": report.get("sent", []), "refused": refused})  # fmt: skip
+    if faults or refused:
+        ctx.exit(BROKEN)

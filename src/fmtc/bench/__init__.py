@@ -1,1 +1,0 @@
-"""Who wins: every method on every data set under one protocol, cell by cell. ``python -m fmtc.bench smoke``."""

@@ -1,0 +1,463 @@
+"""The atlas: which concepts a federation has, by their features, who has them, and how sure that is. Needs no row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from ..kernels.alignment import has_direction, likeness
+from ..models import ClientModel, Member, Presence
+from .documents import built
+from .features import Features
+from .words import (
+    ALL_ALONE,
+    FEW,
+    HASHED,
+    LIFTED,
+    PUBLIC,
+    UNMATCHED,
+    held_words,
+    html_table,
+    lone_words,
+    percent,
+    percents,
+    signed,
+    with_unit,
+    written,
+)
+
+Array = np.ndarray
+
+TOP = 10  # features of a concept
+UNIQUE = 0.3  # cosine to the other members below which a concept is the silo's own
+SURE = 0.5  # cosine from which a member is matched, if it leads
+LEAD = 0.1  # over the second concept
+LEAST = 0.15  # of the median weight of a feature: a silo with a smaller one does not differ in its direction
+MATCHED, UNSURE, ALONE = FLAGS = ("matched", "unsure", "unique")
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column, a level of a category, or a word, and how much a concept has of it.
+
+    Parameters
+    ----------
+    column : str
+    weight : float
+        How far the concept lies along the feature, in units that all silos share and relative to the length of all of
+        its weights: -1 to 1.
+    amount : float, optional
+        Mixture view and private runs: how far the concept's mean lies from that of the silo, in the units of the
+        table; of a level, the difference of its share. None in the graph view, whose weights are no means.
+    level : str
+        Of a category.
+    unit : str
+    kind : {"number", "category", "word"}
+    agreed : bool
+        Whether it has a direction; not where silos that have the concept differ in it.
+
+    Examples
+    --------
+    >>> from fmtc.describe import Feature
+    >>> print(Feature("thalach", -0.6, -21.0, unit="bpm"))
+    thalach −21 bpm
+    >>> print(Feature("sex", 0.3, 0.21, level="male", kind="category"))
+    sex: male +21 %
+    >>> print(Feature("film", 0.4, kind="word"))
+    film +0.40
+    """
+
+    column: str
+    weight: float
+    amount: float | None = None
+    level: str = ""
+    unit: str = ""
+    kind: str = "number"
+    agreed: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.value}"
+
+    @property
+    def what(self) -> str:
+        """The column, and the level of a category."""
+        return f"{self.column}: {self.level}" if self.level else self.column
+
+    @property
+    def value(self) -> str:
+        """The amount in the units of the table or, where it is not known, the weight; with its sign."""
+        if not self.agreed:
+            return "differs by silo"
+        if self.amount is None:
+            return signed(self.weight, f"{abs(self.weight):.2f}")
+        size = abs(self.amount)
+        return signed(self.amount, percent(size) if self.kind == "category" else with_unit(written(size), self.unit))
+
+
+@dataclass(frozen=True)
+class Concept:
+    """What clusters of several silos have in common.
+
+    Parameters
+    ----------
+    id : int
+        Its number: that of the cluster in labels, pages and plots.
+    name : str
+        That of `FMTC.explain`, which is made of rows; empty where no row was seen, as in `FMTC.atlas_`.
+    top_features : tuple of Feature
+        At most ten, the strongest first: of tables with either sign, of texts the words that it has more of.
+    presence : dict of str to float or None
+        Share of each silo's rows; 0 where it lacks the concept, None for fewer than five rows. Where a silo has such
+        small clusters, shares are those among its other rows, so that nobody can compute the rest.
+    cosine : dict of str to float
+        Of the silo's cluster to the mean of the concept's other members, by their features; 0 if there is no other.
+    flags : dict of str to str
+        ``"matched"``, ``"unsure"`` (cosine below 0.5, or less than 0.1 above that to another concept) or ``"unique"``
+        (no other silo has it, or a cosine below 0.3).
+    """
+
+    id: int
+    name: str
+    top_features: tuple[Feature, ...] = ()
+    presence: dict[str, float | None] = field(default_factory=dict)
+    cosine: dict[str, float] = field(default_factory=dict)
+    flags: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_somewhere(self) -> bool:
+        """Whether any silo has it, as far as that is known."""
+        return not self.presence or any(share is None or share for share in self.presence.values())
+
+    def share(self, client: str) -> str:
+        """The share of one silo as people may see it."""
+        if client not in self.presence:
+            return ""
+        known = self.presence[client]
+        return f"< {FEW}" if known is None else percent(known) if known else "–"
+
+    def __str__(self) -> str:
+        lines = [f"concept {self.id}{': ' + self.name if self.name else ''}"]
+        if self.top_features:
+            lines.append("  " + ", ".join(map(str, self.top_features)))
+        silos = dict.fromkeys([*self.presence, *self.cosine])
+        said = []
+        for cid in silos:
+            flag = f"{self.flags[cid]} {self.cosine[cid]:.2f}" if cid in self.flags else ""
+            said.append(" ".join(part for part in (cid, self.share(cid), flag) if part))
+        return "\n".join([*lines, *(["  " + "; ".join(said)] if said else [])])
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """The concepts of a federation.
+
+    Parameters
+    ----------
+    concepts : tuple of Concept
+    client_ids : tuple of str
+        Silos that are known here.
+    notes : tuple of str
+
+    Examples
+    --------
+    >>> import numpy as np, fmtc
+    >>> rng = np.random.default_rng(0)
+    >>> X = {name: np.repeat([[0.0, 9.0], [6.0, 0.0]], 20, axis=0) + rng.normal(size=(40, 2)) for name in ("a", "b")}
+    >>> atlas = fmtc.FMTC(2, random_state=0).fit(X).atlas_
+    >>> len(atlas.concepts), atlas.concepts[0].presence, set(atlas.concepts[0].flags.values())
+    (2, {'a': 0.5, 'b': 0.5}, {'matched'})
+    """
+
+    concepts: tuple[Concept, ...]
+    client_ids: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Name of each concept that has one."""
+        return {concept.id: concept.name for concept in self.concepts if concept.name}
+
+    def shares(self, client: str) -> list[str]:
+        """The shares of one silo in all concepts as people may see them; they add up."""
+        known = percents([one.presence.get(client) or 0.0 for one in self.concepts])
+        pairs = zip(self.concepts, known, strict=True)
+        return [share if one.presence.get(client) else one.share(client) for one, share in pairs]
+
+    @property
+    def lone(self) -> tuple[str, ...]:
+        """Silos all of whose concepts are unique: they have none in common with any other."""
+        flags = {cid: {one.flags[cid] for one in self.concepts if cid in one.flags} for cid in self.client_ids}
+        return tuple(cid for cid, found in flags.items() if found == {ALONE})
+
+    def renamed(self, names: Mapping[int, str]) -> Atlas:
+        """The same with the names of `Explanation.names`, or others; an empty one takes a name back."""
+        return replace(self, concepts=tuple(replace(one, name=names.get(one.id, one.name)) for one in self.concepts))
+
+    def __str__(self) -> str:
+        m = len(self.client_ids)
+        where = f" in {m} silo{'' if m == 1 else 's'}" if m else ""
+        return "\n".join([f"{len(self.concepts)} concepts{where}", *map(str, self.concepts), *self.notes])
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: concepts down, silos across; everything in it is escaped."""
+        signs, shares = {MATCHED: "", UNSURE: " ?", ALONE: " !"}, {cid: self.shares(cid) for cid in self.client_ids}
+        named = [("name", True)] if self.names else []
+        heads = [("concept", False), *named, *((cid, False) for cid in self.client_ids), ("features", True)]
+        lines = [
+            [
+                str(one.id),
+                *([one.name] if named else []),
+                *(shares[cid][j] + (signs[one.flags[cid]] if cid in one.flags else "") for cid in self.client_ids),
+                ", ".join(map(str, one.top_features)),
+            ]
+            for j, one in enumerate(self.concepts)
+        ]
+        return html_table(heads, lines, ["? unsure, ! unique to this silo", *self.notes])
+
+    def to_dict(self) -> dict[str, Any]:
+        """In what JSON knows."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Undo `to_dict`."""
+        found: Self = built(cls, document)
+        return found
+
+
+# --------------------------------------------------------------------------------------------------- what silos know
+
+
+def presence_of(labels: Any, n_concepts: int, least: int = FEW) -> Presence:
+    """Share of each concept in a silo's rows; None for fewer than `least`, and then the others are among the rest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.describe import presence_of
+    >>> presence_of(np.repeat([0, 1], [30, 10]), 3)
+    (0.75, 0.25, 0.0)
+    >>> presence_of(np.repeat([0, 1, 2], [30, 10, 2]), 3)  # not 30/42: the two rows would follow
+    (0.75, 0.25, None)
+    """
+    counts = np.bincount(np.asarray(labels, dtype=np.int64), minlength=n_concepts)
+    shown = int(counts[counts >= least].sum())
+    return tuple(None if 0 < n < least else round(n / shown, 4) if n else 0.0 for n in counts.tolist())
+
+
+# --------------------------------------------------------------------------------------------------------- comparing
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """How alike the members of concepts are; one row for each silo."""
+
+    there: Array  # m x k of bool: the silo has the concept
+    cosine: Array  # m x k, to the mean of the other members; 0 without any
+    lead: Array  # m x k, over the second concept
+    blank: Array  # m x k of bool: other silos have it, and this one has no other cluster to set it apart from
+
+    @property
+    def flags(self) -> Array:
+        """Of each silo and concept, a place in `FLAGS`; m x k."""
+        unsure = (self.cosine < SURE) | (self.lead < LEAD)
+        return np.where((self.cosine < UNIQUE) & ~self.blank, 2, np.where(unsure, 1, 0))
+
+
+def compare(signatures: Sequence[Array], presence: Sequence[Presence | None]) -> Compared:
+    """Each silo's concepts against the mean of the same ones, and of all others, in the other silos.
+
+    Clusters of fewer than five rows are compared, but do not count in what others are compared with.
+
+    Parameters
+    ----------
+    signatures : sequence of m arrays of shape (k, f)
+    presence : sequence of m Presence or None
+
+    Returns
+    -------
+    Compared
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.describe.atlas import compare
+    >>> a, b = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 0.1], [-1.0, 0.0]])
+    >>> compare([a, b], [None, None]).flags.tolist()
+    [[0, 2], [0, 2]]
+
+    A silo of one cluster has nothing to set it apart from:
+
+    >>> compare([a, np.zeros((2, 2))], [(0.5, 0.5), (1.0, 0.0)]).flags[1].tolist()[0]
+    1
+    """
+    S = np.array(signatures, dtype=np.float64)
+    known = has_direction(S)
+    shares = np.array([known[t] if one is None else [np.nan if share is None else share for share in one]
+                       for t, one in enumerate(presence)], dtype=np.float64).reshape(known.shape)  # fmt: skip
+    there, counted = ~(shares == 0), shares > 0
+    found = likeness(S, counted)
+    elsewhere = counted.sum(axis=0) - counted > 0
+    return Compared(there, np.clip(found.cosine, -1, 1), found.lead, there & elsewhere & ~known)
+
+
+# ---------------------------------------------------------------------------------------------------------- drawing
+
+
+def draw(
+    members: Mapping[str, Member],
+    features: Features | None,
+    *,
+    told: Mapping[str, Sequence[tuple[float, str]]] | None = None,
+    matched: bool = True,
+    notes: Sequence[str] = (),
+    silos: bool = True,
+    held: Sequence[str] = (),
+) -> Atlas:
+    """The atlas of some silos.
+
+    Parameters
+    ----------
+    members : mapping of client to Member
+        All with the same number of concepts. The features of one need not be those of another.
+    features : Features or None
+        None where columns were replaced by others: no concept has features of its own.
+    told : mapping of client to sequence of (cosine, flag), optional
+        What the server of a federation has said of the concepts of silos whose others are not known here.
+    matched : bool
+        Whether the same number means the same concept in all silos.
+    notes : sequence of str
+    silos : bool
+        Whether silos are told apart: not where what is known is that of all together.
+    held : sequence of str
+        Silos that the server has capped, set aside or refused. Their numbers are not common: they are left out, unless
+        there are no others.
+
+    Returns
+    -------
+    Atlas
+    """
+    members = {cid: one for cid, one in members.items() if cid not in held} or members
+    ids = list(members)
+    columns = np.unique(np.concatenate([one.features for one in members.values()]))
+    S = [_spread_out(one.signatures, one.features, columns) for one in members.values()]
+    found = compare(S, [one.presence for one in members.values()])
+    direction, amounts, agreed = _together(S, list(members.values()), columns, found.there)
+    k, several, told = len(direction), len(ids) > 1, told or {}
+    picked = [()] * k if features is None else _picked(direction, amounts, agreed, columns, features)
+    if several:
+        told = {cid: [(round(float(found.cosine[t, j]), 4), FLAGS[found.flags[t, j]]) for j in range(k)]
+                for t, cid in enumerate(ids)}  # fmt: skip
+    shown = [(cid, members[cid].presence, found.there[t]) for t, cid in enumerate(ids if silos else ())]
+    concepts = []
+    for j in range(k):
+        presence = {cid: own[j] for cid, own, _ in shown if own is not None}
+        flagged = {cid: told[cid][j] for cid, _, there in shown if there[j] and cid in told and told[cid][j][1]}
+        cosine, flags = {cid: one for cid, (one, _) in flagged.items()}, {cid: one for cid, (_, one) in flagged.items()}
+        concepts.append(Concept(j, "", picked[j], presence, cosine, flags))
+    atlas = Atlas(tuple(concepts), tuple(ids) if silos else ())
+    said = [
+        *notes,
+        *([UNMATCHED] if several and not matched else []),
+        *([HASHED] if features is not None and features.is_hashed else []),
+        *([held_words(held) + (" The atlas leaves them out." if not set(ids) & set(held) else "")] if held else []),
+        *([ALL_ALONE] if silos and not (held or told) else []),
+        *([f"{lone_words(atlas.lone)}."] if several and matched and atlas.lone else []),
+        *([LIFTED] if features is None else []),
+    ]
+    return replace(atlas, notes=tuple(said))
+
+
+def _spread_out(values: Array, features: Array, columns: Array) -> Array:
+    """Values of some features among all; 0 for the others."""
+    if len(features) == len(columns):
+        return values
+    whole = np.zeros((len(values), len(columns)))
+    whole[:, np.searchsorted(columns, features)] = values
+    return whole
+
+
+def _together(
+    S: Sequence[Array], members: Sequence[Member], columns: Array, there: Array
+) -> tuple[Array, Array | None, Array]:
+    """Of each concept, the mean direction of its members at length 1, their mean amounts, and where they agree; k x f.
+
+    They do not where a member's weight has another sign and is not small beside those of the others, nor where the
+    mean amount has.
+    """
+    stack = np.array(S)
+    norm = np.linalg.norm(stack, axis=2, keepdims=True)
+    units = np.divide(stack, norm, out=np.zeros_like(stack), where=norm > 0)
+    counted = np.array([[one.presence is None or (one.presence[j] or 0) > 0 for j in range(stack.shape[1])]
+                        for one in members])  # fmt: skip
+    use = np.where(counted.any(axis=0), counted, there) & there
+    units = units * use[:, :, None]
+    usual = np.ma.median(np.ma.array(np.abs(units), mask=np.broadcast_to(~use[:, :, None], units.shape)), axis=0)
+    strong = np.where(np.abs(units) >= LEAST * usual.filled(0.0), units, 0.0)
+    direction = units.sum(axis=0)
+    agreed = np.asarray(~((strong > 0).any(axis=0) & (strong < 0).any(axis=0)))
+    length = np.linalg.norm(direction, axis=1, keepdims=True)
+    direction = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0)
+    if any(one.amounts is None for one in members):
+        return direction, None, agreed
+    amounts = np.array([_spread_out(one.amounts, one.features, columns) for one in members if one.amounts is not None])
+    amounts = (amounts * use[:, :, None]).sum(axis=0) / np.maximum(use.sum(axis=0), 1)[:, None]
+    return direction, amounts, agreed & (np.sign(amounts) == np.sign(direction))
+
+
+def _picked(
+    direction: Array, amounts: Array | None, agreed: Array, columns: Array, features: Features
+) -> list[tuple[Feature, ...]]:
+    """The strongest features of each concept, a category by the level that says most."""
+    strength = direction if features.is_text else np.abs(direction)
+    many = 4 * TOP  # some columns have no known word, some are levels of one category
+    orders = [order[strength[j, order] > 0] for j, order in enumerate(np.argsort(-strength, axis=1)[:, :many])]
+    words = features.known_words({int(columns[i]) for order in orders for i in order}) if features.is_text else {}
+    found = []
+    for j in range(len(direction)):
+        chosen: dict[int, Feature] = {}
+        for i in orders[j].tolist():
+            column, level = features.place(int(columns[i]))
+            if column in chosen or (words and column not in words) or len(chosen) == TOP:
+                continue
+            levels, kind = features.levels_of(column), features.kind(column)
+            chosen[column] = Feature(
+                features.name(column, words), round(float(direction[j, i]), 4),
+                None if amounts is None or kind == "word" else float(amounts[j, i]), levels[level] if levels else "",
+                "" if kind == "word" else features.units.get(column, ""), kind, bool(agreed[j, i]),
+            )  # fmt: skip
+        found.append(tuple(chosen.values()))
+    return found
+
+
+def draw_models(
+    models: Mapping[str, ClientModel],
+    features: Features,
+    presence: Mapping[str, Presence],
+    *,
+    told: Mapping[str, Sequence[tuple[float, str]]] | None = None,
+    matched: bool = True,
+    held: Sequence[str] = (),
+) -> Atlas:
+    """The atlas of fitted models; of a private run, that of what is public.
+
+    Parameters
+    ----------
+    models : mapping of client to ClientModel
+    features : Features
+    presence : mapping of client to Presence
+        Of those clients of which it is known.
+    told, matched, held
+        As in `draw`.
+    """
+    if public := [model for model in models.values() if model.is_public]:
+        return draw({"all": public[0].member(None)}, features, notes=[PUBLIC], silos=False)
+    members = {cid: model.member(presence.get(cid)) for cid, model in models.items()}
+    lifted = any(model.units.lift is not None for model in models.values())
+    return draw(members, None if lifted else features, told=told, matched=matched, held=held)
+
+
+__all__ = ["Atlas", "Concept", "Feature", "compare", "draw", "draw_models", "presence_of"]

@@ -1,0 +1,477 @@
+"""What a cluster is, in words and in the table's own units: real differences of rows, never weights of a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from ..errors import DataError
+from ..kernels.alignment import has_direction, likeness
+from ..schema import Schema
+from .contrasts import TOP, Contrasts, Table
+from .documents import built
+from .features import Features
+from .words import FEW, HASHED, UNMATCHED, both_written, held_words, html_table, percent, percents, with_unit
+
+Array = np.ndarray
+
+CLEAR = 0.5  # standard deviations from which a column is worth a place in the name
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of a column in a cluster and in the other rows of the same silos.
+
+    `edges` has one value more than there are bins, and the outer bins also hold what lies beyond; a category has
+    `levels` instead.
+    """
+
+    inside: tuple[int, ...]
+    outside: tuple[int, ...]
+    edges: tuple[float, ...] = ()
+    levels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A column in which a cluster differs from the other rows of its silo.
+
+    Parameters
+    ----------
+    column : str
+    kind : {"number", "category", "word"}
+    inside, outside : float
+        Mean of a number, share of the rows at `level` of a category, share of the rows with a word: in the cluster, and
+        in the other rows of the silo. Missing cells do not count.
+    effect : float
+        The difference in standard deviations of the silo's rows; for words, the difference of the mean tf-idf weights.
+    level : str
+        Of a category: the level whose share differs most.
+    unit : str
+    histogram : Histogram, optional
+    agreed : bool
+        Whether it has a direction. Not where silos that have the cluster clearly differ in it, or where the mean of
+        their effects and that of their numbers have different signs.
+
+    Examples
+    --------
+    >>> from fmtc.describe import Difference
+    >>> print(Difference("thalach", "number", 129.2, 150.1, -0.9, unit="bpm"))
+    thalach 129 bpm against 150
+    >>> print(Difference("sex", "category", 0.83, 0.62, 0.4, level="male"))
+    sex: male 83 % against 62 %
+    >>> Difference("age", "number", 61.3, 53.0, 0.9).phrase
+    'older (mean 61.3 against 53.0)'
+    >>> print(Difference("age", "number", 61.3, 53.0, 0.9, agreed=False))
+    age differs by silo
+    """
+
+    column: str
+    kind: str
+    inside: float
+    outside: float
+    effect: float
+    level: str = ""
+    unit: str = ""
+    histogram: Histogram | None = None
+    agreed: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.values}"
+
+    @property
+    def what(self) -> str:
+        """The column, and the level of a category."""
+        return f"{self.column}: {self.level}" if self.kind == "category" else self.column
+
+    @property
+    def values(self) -> str:
+        """Such as ``129 bpm against 150`` or ``83 % against 62 %``."""
+        if not self.agreed:
+            return "differs by silo"
+        if self.kind == "number":
+            inside, outside = both_written(self.inside, self.outside)
+            return f"{with_unit(inside, self.unit)} against {outside}"
+        return f"{percent(self.inside)} against {percent(self.outside)}"
+
+    @property
+    def short(self) -> str:
+        """In two words or three: ``low thalach``, ``mostly male``; which way is that of the numbers in `values`."""
+        if not self.agreed:
+            return str(self)
+        if self.kind == "word":
+            return self.column
+        more = self.inside > self.outside
+        if self.kind == "number":
+            return f"{'high' if more else 'low'} {self.column}"
+        what = _level(self.column, self.level)
+        if more:
+            return f"{'mostly' if self.inside >= 0.5 else 'more'} {what}"
+        return f"{'hardly any' if self.inside < 0.05 else 'less'} {what}"
+
+    @property
+    def phrase(self) -> str:
+        """As part of a sentence: ``older (mean 61 against 53)``, ``more often male (83 % against 62 %)``."""
+        if not self.agreed:
+            return str(self)
+        more = self.inside > self.outside
+        if self.kind == "word":
+            return f"{self.column} in {percent(self.inside)} of the rows against {percent(self.outside)}"
+        if self.kind == "category":
+            return f"{'more' if more else 'less'} often {_level(self.column, self.level)} ({self.values})"
+        if self.column.lower() in _COMPARED:
+            return f"{_COMPARED[self.column.lower()][not more]} (mean {self.values})"
+        return str(self)
+
+
+_PLAIN = {"sex", "gender", "species", "country"}  # columns whose levels say what they are
+_COMPARED = {"age": ("older", "younger"), "height": ("taller", "shorter"), "weight": ("heavier", "lighter")}
+
+
+def _level(column: str, level: str) -> str:
+    return level if column.lower() in _PLAIN and len(level) > 1 else f"{column} {level}"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One cluster of one silo, or of all silos together.
+
+    Parameters
+    ----------
+    cluster : int
+        Its number: the same in labels, pages and plots.
+    rows : int
+    share : float
+        Of all rows of the silo.
+    differences : tuple of Difference
+        The columns that set it apart, the strongest first; none for a cluster of fewer than five rows.
+    words : str
+        Made of the differences; of a cluster of one silo, those of the same number over all silos.
+    given : str
+        The name that somebody gave it.
+    """
+
+    cluster: int
+    rows: int
+    share: float
+    differences: tuple[Difference, ...] = ()
+    words: str = ""
+    given: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name that somebody gave it, or else its words."""
+        return self.given or self.words
+
+    @property
+    def size(self) -> str:
+        """Rows, as people may see them: few are not counted."""
+        return f"< {FEW}" if 0 < self.rows < FEW else f"{self.rows:,}"
+
+    @property
+    def sentence(self) -> str:
+        """What sets it apart, in the table's own terms; empty where nothing does.
+
+        Examples
+        --------
+        >>> from fmtc.describe import Cluster, Difference
+        >>> sex = Difference("sex", "category", 0.83, 0.62, 0.4, level="male")
+        >>> Cluster(0, 40, 0.2, (Difference("age", "number", 61.3, 53.0, 0.9), sex)).sentence
+        'Older (mean 61.3 against 53.0), more often male (83 % against 62 %).'
+        """
+        said = ", ".join(difference.phrase for difference in self.differences)
+        first = self.differences[0] if self.differences else None
+        starts = first is not None and not said.startswith(first.column)  # a name of a column keeps its letters
+        return f"{said[:1].upper() if starts else said[:1]}{said[1:]}." if said else ""
+
+    def counted(self, share: str) -> str:
+        """Such as ``40 rows (20 %)``; `share` as it is printed."""
+        return f"{self.size} rows ({share})" if self.rows else "no rows"
+
+    def told(self, share: str) -> str:
+        """Title and differences, a line each; `share` as it is printed."""
+        title = f"cluster {self.cluster}{': ' + self.name if self.name else ''}, {self.counted(share)}"
+        return "\n".join([title, *(f"  {difference}" for difference in self.differences)])
+
+    def __str__(self) -> str:
+        return self.told(percent(self.share))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the clusters of a model are.
+
+    Parameters
+    ----------
+    clusters : tuple of Cluster
+        Number by number over all silos: differences are taken within each silo and then averaged, weighted by the rows
+        of the cluster, so that a shift between silos is not taken for one between clusters. A name is made here and
+        nowhere else; silos, atlas and page take it over.
+    silos : dict of str to tuple of Cluster
+    likeness : dict of str to tuple of float or None
+        For each cluster of each silo, the cosine between its differences and those of the same number in the other
+        silos: near 1 where the number means the same there. None where it cannot be told.
+    notes : tuple of str
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.describe import explain
+    >>> X = np.column_stack([np.repeat([150.0, 129.0], 20) + np.tile([-4.0, 4.0], 20), np.tile([1.0, 2.0], 20)])
+    >>> print(explain(X, np.repeat([0, 1], 20), feature_names=["thalach", "slope"]))
+    40 rows, 2 clusters
+    cluster 0: high thalach, 20 rows (50 %)
+      thalach 150 against 129
+    cluster 1: low thalach, 20 rows (50 %)
+      thalach 129 against 150
+    """
+
+    clusters: tuple[Cluster, ...]
+    silos: dict[str, tuple[Cluster, ...]]
+    likeness: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Name of each cluster that has one, given or in words."""
+        return {cluster.cluster: cluster.name for cluster in self.clusters if cluster.name}
+
+    def of(self, client: Any) -> tuple[Cluster, ...]:
+        """The clusters of one silo."""
+        if str(client) not in self.silos:
+            raise DataError(f"there is no silo {str(client)!r} here; there are {', '.join(map(repr, self.silos))}")
+        return self.silos[str(client)]
+
+    def renamed(self, names: Mapping[int, str]) -> Explanation:
+        """The same with given names; an empty one takes a name back."""
+        unknown = sorted(set(names) - {cluster.cluster for cluster in self.clusters})
+        if unknown:
+            raise DataError(f"there is no cluster {unknown[0]}; clusters are 0 to {len(self.clusters) - 1}")
+
+        def with_names(clusters: Sequence[Cluster]) -> tuple[Cluster, ...]:
+            return tuple(replace(one, given=names.get(one.cluster, one.given)) for one in clusters)
+
+        silos = {client: with_names(clusters) for client, clusters in self.silos.items()}
+        return replace(self, clusters=with_names(self.clusters), silos=silos)
+
+    def __str__(self) -> str:
+        rows = sum(cluster.rows for cluster in self.clusters)
+        where = f" in {len(self.silos)} silos" if len(self.silos) > 1 else ""
+        told = (one.told(share) for one, share in zip(self.clusters, percents_of(self.clusters), strict=True))
+        return "\n".join([f"{rows:,} rows{where}, {len(self.clusters)} clusters", *told, *self.notes])
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks; everything in it is escaped."""
+        heads = [("cluster", False), ("name", True), ("rows", False), ("share", False), ("what sets it apart", True)]
+        lines = [
+            (str(c.cluster), c.name, c.size, share, "; ".join(map(str, c.differences)))
+            for c, share in zip(self.clusters, percents_of(self.clusters), strict=True)
+        ]
+        return html_table(heads, lines, self.notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """In what JSON knows."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Undo `to_dict`."""
+        found: Self = built(cls, document)
+        return found
+
+
+def percents_of(clusters: Sequence[Cluster]) -> list[str]:
+    """Printed shares of all clusters of a silo, or of all silos."""
+    return percents([cluster.share for cluster in clusters])
+
+
+# ------------------------------------------------------------------------------------------------------- explaining
+
+
+def explain(
+    X: Any,
+    labels: Any,
+    *,
+    schema: Schema | None = None,
+    feature_names: Sequence[str] | None = None,
+    client: str = "all",
+    n_clusters: int | None = None,
+    names: Mapping[int, str] | None = None,
+) -> Explanation:
+    """What the clusters of one silo are.
+
+    Parameters
+    ----------
+    X : array or sparse array of shape (n_samples, n_features)
+        As the table has it: numbers, codes of categories where `schema` says so, NaN where a cell is missing.
+    labels : array of int of shape (n_samples,)
+    schema : Schema, optional
+        What the columns hold. Without it all are numbers.
+    feature_names : sequence of str, optional
+        Names of the columns where there is no schema; without either they are counted.
+    client : str
+        Name of the silo.
+    n_clusters : int, optional
+        Number of clusters, those without rows included; by default up to the largest label.
+    names : mapping of int to str, optional
+        Names that somebody gave to clusters.
+
+    Returns
+    -------
+    Explanation
+    """
+    if schema is not None and len(schema.columns) != X.shape[1]:
+        raise DataError(f"the schema has {len(schema.columns)} columns, the rows have {X.shape[1]}")
+    features = Features.of(schema, feature_names)
+    return explain_silos({client: X}, {client: labels}, features, n_clusters=n_clusters, names=names)
+
+
+def explain_silos(
+    rows: Mapping[str, Any],
+    labels: Mapping[str, Any],
+    features: Features,
+    *,
+    n_clusters: int | None = None,
+    names: Mapping[int, str] | None = None,
+    matched: bool = True,
+    held: Collection[str] = (),
+) -> Explanation:
+    """What the clusters of several silos are, in each of them and over all.
+
+    Parameters
+    ----------
+    rows, labels : mapping of client to array
+        As in `explain`, for each silo. Sparse rows of texts are tf-idf weights.
+    features : Features
+        What columns are called. Of texts whose words are not known, a note says so.
+    n_clusters, names
+        As in `explain`.
+    matched : bool
+        Whether the same number means the same cluster in all silos.
+    held : collection of str
+        Silos that the server has limited, see `held_words`: they have no part in what is said over all, unless there
+        are no others.
+
+    Returns
+    -------
+    Explanation
+    """
+    y = {client: np.asarray(labels[client]).astype(np.int64, copy=False) for client in rows}
+    for client, X in rows.items():
+        if X.shape[0] != len(y[client]):
+            raise DataError(f"client {client!r} has {X.shape[0]} rows and {len(y[client])} labels")
+    k = n_clusters or 1 + max((int(part.max(initial=0)) for part in y.values()), default=0)
+    common = [client for client in rows if client not in held] or list(rows)
+    table, sizes = Table.of(rows, features), {client: np.bincount(part, minlength=k) for client, part in y.items()}
+    parts = {client: table.contrasts(X, y[client], k) for client, X in rows.items()}
+    alike: dict[str, tuple[float | None, ...]] = dict.fromkeys(rows, (None,) * k)
+    alike |= _likeness({client: parts[client] for client in common}, sizes)
+    parts[ALL] = Contrasts.averaged([parts[cid] for cid in common], [sizes[cid] for cid in common], features.is_text)
+    sizes[ALL] = np.sum([sizes[client] for client in common], axis=0)
+    found = _Found.of(table, parts, sizes, rows, y, common)
+    clusters = found.clusters(ALL)
+    words = [one.words for one in clusters] if matched else None
+    silos = {client: found.clusters(client, words if client in common else None) for client in rows}
+    notes = [HASHED] if features.is_text and features.words is None else []
+    if not matched and len(rows) > 1:
+        notes.append(UNMATCHED)
+    if limited := [client for client in rows if client in held]:
+        notes.append(held_words(limited))
+    return Explanation(clusters, silos, alike, tuple(notes)).renamed(names or {})
+
+
+ALL = ""  # in place of a silo's name: all of them together
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What was found of each silo and of all together, and what it takes to say it."""
+
+    table: Table
+    parts: Mapping[str, Contrasts]
+    sizes: Mapping[str, Array]
+    picks: Mapping[str, list[list[int]]]  # features of each cluster
+    words: Mapping[int, str]
+    edges: Mapping[int, Array]
+    counts: Mapping[str, Mapping[int, Array]]  # by column, k x bins; of texts none
+
+    @classmethod
+    def of(
+        cls, table: Table, parts: Mapping[str, Contrasts], sizes: Mapping[str, Array], rows: Mapping[str, Any],
+        labels: Mapping[str, Array], common: Sequence[str],
+    ) -> _Found:  # fmt: skip
+        """Features that are worth telling, and how columns are spread."""
+        picks = {client: table.picked(part, sizes[client]) for client, part in parts.items()}
+        chosen = np.unique([i for some in picks.values() for picked in some for i in picked]).astype(np.int64)
+        columns = np.unique(table.columns[chosen]).tolist()
+        words = table.features.known_words(columns)
+        if table.features.is_text:
+            return cls(table, parts, sizes, picks, words, {}, {client: {} for client in parts})
+        edges = table.edges({client: rows[client] for client in common}, columns)
+        k = len(sizes[ALL])
+        counts = {client: table.counts(X, labels[client], k, columns, edges) for client, X in rows.items()}
+        counts[ALL] = {j: np.sum([counts[client][j] for client in common], axis=0) for j in columns}
+        return cls(table, parts, sizes, picks, words, edges, counts)
+
+    def clusters(self, client: str, words: Sequence[str] | None = None) -> tuple[Cluster, ...]:
+        """The clusters of a silo, or of all; `words` are those of all."""
+        n, is_text, columns = self.sizes[client], self.table.features.is_text, self.table.columns
+        differences = [
+            tuple(self._difference(client, j, i) for i in some if not is_text or int(columns[i]) in self.words)
+            for j, some in enumerate(self.picks[client])
+        ]
+        shares, words = n / max(int(n.sum()), 1), _names(differences, n) if words is None else words
+        return tuple(Cluster(j, int(n[j]), float(shares[j]), differences[j], words[j]) for j in range(len(n)))
+
+    def _difference(self, client: str, j: int, i: int) -> Difference:
+        """What sets cluster j apart in feature i."""
+        part, features, column = self.parts[client], self.table.features, int(self.table.columns[i])
+        levels, level, histogram = features.levels_of(column), int(self.table.level[i]), None
+        if column in self.counts[client]:
+            counts = self.counts[client][column]
+            edges = () if levels else tuple(self.edges[column].tolist())
+            outside = counts.sum(axis=0) - counts[j]
+            histogram = Histogram(tuple(counts[j].tolist()), tuple(outside.tolist()), edges, levels)
+        inside, outside, effect = (float(getattr(part, name)[j, i]) for name in ("inside", "outside", "effect"))
+        return Difference(
+            features.name(column, self.words), features.kind(column), inside, outside, float(np.nan_to_num(effect)),
+            levels[level] if levels else "", features.units.get(column, ""), histogram, bool(part.agreed[j, i]),
+        )  # fmt: skip
+
+
+def _likeness(parts: Mapping[str, Contrasts], sizes: Mapping[str, Array]) -> dict[str, tuple[float | None, ...]]:
+    """Cosine of the differences of each cluster with the mean of those of the same number in the other silos."""
+    large = np.array([sizes[client] >= FEW for client in parts])
+    signatures = np.where(large[:, :, None], np.nan_to_num([part.effect for part in parts.values()]), 0.0)
+    found = likeness(signatures, large)
+    told = np.where(has_direction(signatures) & found.met, found.cosine, np.nan)
+    return {
+        client: tuple(None if np.isnan(value) else float(value) for value in row)
+        for client, row in zip(parts, told, strict=True)
+    }
+
+
+def _names(differences: Sequence[Sequence[Difference]], sizes: Array) -> list[str]:
+    """Short names in words; two clusters with the same get more words."""
+
+    def made(some: Sequence[Difference], many: int) -> tuple[str, ...]:
+        some = [one for one in some if one.agreed] or some
+        clear = [one for one in some if abs(one.effect) >= CLEAR or one.kind == "word"] or list(some[:1])
+        return tuple(one.short for one in clear[: many + (bool(some) and some[0].kind == "word")])
+
+    names = [made(some, 2) for some in differences]
+    for many in range(3, TOP + 1):
+        often = Counter(map(frozenset, names))
+        names = [made(differences[j], many) if often[frozenset(name)] > 1 else name for j, name in enumerate(names)]
+    told = any(differences)
+    return [
+        ", ".join(name) if name else "no clear difference" if told and size >= FEW else ""
+        for name, size in zip(names, sizes.tolist(), strict=True)
+    ]
+
+
+__all__ = ["Cluster", "Difference", "Explanation", "Histogram", "explain", "explain_silos", "percents_of"]

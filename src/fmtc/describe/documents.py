@@ -1,0 +1,31 @@
+"""Dataclasses as JSON has them, and back."""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints
+
+
+def built(kind: Any, value: Any) -> Any:
+    """What `asdict` and JSON made of a dataclass, or of what its fields hold, as that again.
+
+    Examples
+    --------
+    >>> from fmtc.describe import Explanation
+    >>> from fmtc.describe.documents import built
+    >>> built(Explanation, {"clusters": [], "silos": {}, "likeness": {"a": [None]}, "notes": ["n"]}).likeness
+    {'a': (None,)}
+    """
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        make: Any = kind
+        return make(**{name: built(hints[name], item) for name, item in value.items()})
+    inside = get_args(kind)
+    if get_origin(kind) is tuple:
+        return tuple(built(inside[0], item) for item in value)
+    if get_origin(kind) is dict:
+        return {key: built(inside[1], item) for key, item in value.items()}
+    return value if value is None or not inside else built(inside[0], value)  # something | None
+
+
+__all__ = ["built"]

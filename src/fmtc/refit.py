@@ -1,0 +1,357 @@
+"""One silo fitted against what it knows of the others, which stays as it is; nothing leaves.
+
+Calibration, the comparison with a model alone, joining later and going on with new rows are this one fit. They differ
+in what is known (``common``), in the rows, and in where clusters begin (``starts``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .client import ClientState, cells_of, input_rows, rotated, stream, with_rows
+from .kernels.alignment import numbers_of, procrustes, same_place, same_rows
+from .kernels.centers import row_norms, unit_centers
+from .kernels.encoding import expanded
+from .kernels.graph import Graph
+from .kernels.objective import dot
+from .kernels.scaling import moments, shiftable, standardize
+from .linalg.arrays import HOST, double, to_device_of, to_numpy
+from .mixture import Cells, Personal, Pool, e_step, personal, summed
+from .mixture.steps import Common, Statistics, Sums
+from .models import Frame, GraphModel, MixtureModel, Units
+from .protocol.em import SETTLE_STEPS, SETTLED, among, pool_of, settle_pool
+from .protocol.finish import projected
+from .protocol.method import view_method
+from .protocol.prepare import PREPARE
+from .protocol.round import one_pass
+from .settings import Settings
+
+Array = np.ndarray
+
+ROUNDS = 6  # of the graph view
+OWN = 0.8  # part of what a silo was drawn towards that is its own doing, measured: docs/how-to/confidence.md
+STEPS = SETTLE_STEPS  # of a mixture, or of k-means
+
+
+@dataclass(frozen=True)
+class Silo:
+    """Who fits: its name decides its random numbers."""
+
+    name: str
+    k: int  # clusters
+    settings: Settings  # of the run
+    device: str = HOST
+    graph: Graph | None = None  # of its rows as they came, where that is known
+
+    def at_home(self, view: str) -> Settings:
+        """Settings of a silo by itself: no server that contains anybody, no second model to compare with."""
+        solver = replace(self.settings.solver, contain=False, exit=False)
+        return replace(self.settings, view=view, privacy=None, solver=solver)
+
+
+@dataclass(frozen=True)
+class Refitted:
+    """What a silo has after a fit at home."""
+
+    model: Any
+    labels: Array  # n
+    client: ClientState
+    sums: Sums | None = None  # of the last E-step, should others ask for them
+
+
+@dataclass(frozen=True)
+class MixtureCommon:
+    """What a silo knows of the others in the mixture view."""
+
+    view: ClassVar[str] = "mixture"
+    units: Units  # of columns
+    mixture: Common
+    has: Array | None = None  # K, bool: concepts that the silo has; None: all
+
+    def opened(self, silo: Silo, X: Any) -> ClientState:
+        """The silo with its rows in the units of the run."""
+        client = _in_units(silo, X, self.units)
+        return replace(client, cells=cells_of(client, silo.at_home(self.view)))
+
+    def unfitted(self, client: ClientState, settings: Settings) -> MixtureModel:
+        """The common concepts as the silo's own: a model without a fit."""
+        return self._model(client, self.mixture, settings)
+
+    def fit(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
+        """EM over the rows."""
+        return self.clustered(client, settings, starts)
+
+    def clustered(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
+        """The model of a silo whose rows are read."""
+        cells, common = client.cells, among(self.mixture, self.has)
+        assert cells is not None
+        mine, sums = settled(cells, common, pool_of(settings), [*starts] or [_own_of(common)])
+        model = self._model(client, mine, settings)
+        labels = model.assign(client.X)
+        return Refitted(model, labels, replace(client, model=model, labels=labels), sums)
+
+    def _model(self, client: ClientState, own: Personal | Common, settings: Settings) -> MixtureModel:
+        frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
+        shares = _of_those_there(own.shares, self.has)
+        return MixtureModel(frame, own.means, self.mixture.covariance, shares, own.profiles)
+
+
+@dataclass(frozen=True)
+class GraphCommon:
+    """What a silo knows of the others in the graph view."""
+
+    view: ClassVar[str] = "graph"
+    units: Units  # of columns
+    anchor: Array  # d x q, what its projection is drawn towards
+    ridge: float  # and how much
+    scale: float | None = None  # gives rows mean squared norm 1; None: the silo's own does
+    is_unit: bool = False  # whether the length of the anchor says nothing
+    mixture: Common | None = None  # over projections; None: k-means forms the clusters
+    centers: Array | None = None  # K x K, common centres for k-means
+    own: Array | None = None  # d x q, the silo's projection in a run, where it had a part in the anchor
+    concepts: Array | None = None  # q x K, from axes of its own to those of concepts, where silos lack some
+
+    @property
+    def has(self) -> Array | None:
+        """Concepts that the silo has; None: all."""
+        return None if self.concepts is None else np.any(self.concepts, axis=0)
+
+    def opened(self, silo: Silo, X: Any) -> ClientState:
+        """The silo with its rows in the units of the run."""
+        return with_rows(_in_units(silo, X, self.units), silo.at_home(self.view))
+
+    def unfitted(self, client: ClientState, settings: Settings) -> GraphModel:
+        """The common projection with the common clusters: a model without a fit."""
+        W = self.anchor.astype(client.X.dtype)
+        _, model = projected(replace(client, W=W, F=W), settings)  # no embedding is looked at
+        if self.mixture is None:
+            assert self.centers is not None
+            return replace(model, centers=self.centers)
+        return with_clusters(model, _own_of(self.mixture), self.mixture.covariance)
+
+    def fit(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
+        """Rounds towards the anchor, then clusters of the projections."""
+        assert client.rows is not None
+        n, scale = client.rows.shape[0], self.scale
+        scale = float(np.sqrt(n / max(client.rows.sum_of_squares(), 1e-300))) if scale is None else scale
+        ridge = self.ridge if self.own is None else (1 - OWN) * self.ridge
+        client = PREPARE.reply(client, PREPARE.Ask(scale=scale, ridge=ridge), settings, 0)[0]
+        anchor = self._of_others(client)
+        client = _drawn(client, anchor, anchor if self.own is None else self.own, settings)
+        return self.clustered(client, settings, starts)
+
+    def clustered(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
+        """The model of a silo that has its projection: clusters of the projected rows."""
+        E, model = projected(client, settings)
+        if self.concepts is not None:
+            E = np.where(self.concepts.any(axis=0), to_numpy(double(E)) @ self.concepts, np.nan)
+            model = replace(model, W=(model.W @ self.concepts).astype(model.W.dtype))
+        sums = None
+        if self.mixture is None:
+            centers = self.centers if not starts else starts[0].means
+            model = replace(model, centers=_unit_means(E, centers).astype(model.W.dtype))
+        else:
+            common, cells = among(self.mixture, self.has), Cells(double(E), np.zeros((len(E), 0), np.int64))
+            begin = [*starts] or [_own_of(common), self._by_kmeans(client, E, settings)]
+            mine, sums = settled(cells, common, settle_pool(settings, len(E)), begin)
+            model = with_clusters(model, mine, common.covariance, self.has)
+        labels = model.assign(input_rows(client))
+        gap = np.nan_to_num(E - to_device_of(model.centers, E)[labels])
+        model = replace(model, spread=dot(gap, gap) / len(E))
+        labels = to_numpy(labels)
+        return Refitted(model, labels, replace(client, model=model, labels=labels), sums)
+
+    def _of_others(self, client: ClientState) -> Array:
+        """The anchor without the silo's own part; where only its direction counts, as long as makes XW as long as F.
+
+        ``ridge ||W - own W - (1 - own) others||²``, minimised where `own` W follows, is
+        ``(1 - own) ridge ||W - others||²``.
+        """
+        if self.own is not None:
+            return (self.anchor - OWN * self.own) / (1 - OWN)
+        if not self.is_unit:
+            return self.anchor
+        assert client.rows is not None
+        found = float(np.linalg.norm(to_numpy(client.rows @ to_device_of(self.anchor, client.F))))
+        return self.anchor * (np.sqrt(client.k) / max(found, 1e-300))
+
+    def _by_kmeans(self, client: ClientState, E: Array, settings: Settings) -> Personal:
+        """The silo's k-means clusters, as members of a federation begin, each by the nearest common mean."""
+        assert self.mixture is not None
+        seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
+        centers = to_numpy(unit_centers(E, client.k, settings.solver.n_init, seed))
+        order = same_place(centers, self.mixture.means)
+        return replace(_own_of(self.mixture), means=double(centers[order]))
+
+
+def refit(silo: Silo, common: MixtureCommon | GraphCommon | None, X: Any, starts: Sequence[Personal] = ()) -> Refitted:
+    """Fit one silo to some rows, with what it knows of the others as it is.
+
+    Parameters
+    ----------
+    silo : Silo
+    common : MixtureCommon or GraphCommon, optional
+        None: nothing is known, and the silo makes a run of its own in the view of its settings, units of columns
+        included.
+    X : array of shape (n, d)
+        Rows, as they came.
+    starts : sequence of Personal
+        Where clusters begin, in place of the common ones; what is most likely in the end stays, and of k-means the
+        first. Rows that were left out are scored by the model: `ClientModel.row_scores`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.refit import Silo, refit
+    >>> from fmtc.settings import Settings
+    >>> X = np.repeat([[0.0, 0.0], [9.0, 9.0]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 2))
+    >>> found = refit(Silo("north", 2, Settings(n_clusters=2, view="mixture")), None, X)
+    >>> np.bincount(found.labels).tolist()
+    [20, 20]
+    """
+    if common is None:
+        return _alone(silo, X)
+    return common.fit(common.opened(silo, X), silo.at_home(common.view), starts)
+
+
+def _in_units(silo: Silo, X: Any, units: Units) -> ClientState:
+    """The silo with rows whose columns have the units of the run, or its own where every silo has its own."""
+    settings, scaling = silo.settings, units.scaling
+    X = np.ascontiguousarray(X) if isinstance(X, np.ndarray) else X  # another layout sums in another order
+    if scaling is None and settings.scale == "client":
+        scaling = standardize(moments(expanded(X, settings.levels)), settings.levels)
+    X = shiftable(X, None if scaling is None else scaling.shift)
+    return ClientState(
+        silo.name, X, silo.k, scaling=scaling, lift=units.lift, axes=units.axes, origin=units.origin,
+        device=silo.device,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------ graph view
+
+
+def _drawn(client: ClientState, anchor: Array, frame: Array, settings: Settings) -> ClientState:
+    """Rounds at home: ``W = argmin ||F - XW||² + ridge ||W - anchor||²``, turned to a frame each time, then F.
+
+    The first projection is drawn to nothing: it only says how the columns of F lie to those of the frame.
+    """
+    client = _turned(one_pass(client, np.zeros_like(anchor), settings, 1)[0], frame)
+    for number in range(1, ROUNDS + 1):
+        client = _turned(one_pass(client, anchor, settings, number)[0], frame)
+    return client
+
+
+def _turned(client: ClientState, frame: Array) -> ClientState:
+    """The client with the columns of W, and of F, in a frame."""
+    return rotated(replace(client, anchor=None), procrustes(to_numpy(client.W), frame))
+
+
+def with_clusters(model: GraphModel, own: Personal, covariance: Array, has: Array | None = None) -> GraphModel:
+    """A model of the graph view with a silo's own means and shares of the mixture over projections."""
+    there = np.ones(len(own.shares), bool) if has is None else has
+    precision = np.zeros_like(covariance)
+    seen = np.ix_(there, there)  # of the axes that the silo's projections have
+    precision[seen] = np.linalg.inv(covariance[seen])
+    shares = np.where(there, own.shares, 0.0)
+    return replace(
+        model, centers=own.means.astype(model.W.dtype), precision=(precision + precision.T) / 2, shares=shares
+    )
+
+
+def _unit_means(E: Array, centers: Any) -> Array:
+    """k-means of rows of unit length from some centres; a cluster without rows keeps its own."""
+    points, centers = np.nan_to_num(to_numpy(double(E))), to_numpy(double(centers))
+    for _ in range(STEPS):
+        labels = (points @ centers.T).argmax(axis=1)
+        sums = np.zeros_like(centers)
+        np.add.at(sums, labels, points)
+        there = np.bincount(labels, minlength=len(centers)) > 0
+        centers = np.where(there[:, None], sums / row_norms(sums), centers)
+    return centers
+
+
+# -------------------------------------------------------------------------------------------------------- mixtures
+
+
+def _own_of(common: Common) -> Personal:
+    return Personal(common.means, common.shares, common.profiles)
+
+
+def _of_those_there(shares: Array, has: Array | None) -> Array:
+    """Shares of concepts, 0 for those that a silo lacks."""
+    if has is None or has.all():
+        return shares
+    found: Array = np.where(has, shares, 0.0)
+    return found / found.sum()
+
+
+def settled(cells: Cells, common: Common, pool: Pool, starts: Sequence[Personal]) -> tuple[Personal, Sums]:
+    """EM with common parameters that stay as they are, from each start; the parameters that are most likely."""
+    found = [_em(cells, common, pool, start) for start in starts]
+    statistics, sums = max(found, key=lambda one: float(one[1].score[0]))
+    return _drawn_to(common, statistics, cells, pool), sums
+
+
+def _em(cells: Cells, common: Common, pool: Pool, mine: Personal) -> tuple[Statistics, Sums]:
+    r = mine.means.shape[1]
+    own = Statistics(np.zeros_like(mine.shares), np.zeros_like(mine.means), np.zeros_like(mine.profiles), np.zeros(r))
+    score = -np.inf
+    for step in range(STEPS + 1):  # the first says what the start comes to
+        own, sums = summed(common, own, mine, e_step(cells, mine, common.covariance), cells.levels, cells.n)
+        last, score = score, float(sums.score[0]) / cells.n
+        if step > 1 and abs(score - last) < SETTLED:
+            break
+        mine = _drawn_to(common, own, cells, pool)
+    return own, sums
+
+
+def _drawn_to(common: Common, own: Statistics, cells: Cells, pool: Pool) -> Personal:
+    return personal(common, own, cells.levels, pool.concentration, cells.never, lean=pool.lean)
+
+
+# ----------------------------------------------------------------------------------------------------------- alone
+
+
+def _alone(silo: Silo, X: Any) -> Refitted:
+    """A run of one silo, with a server of its own."""
+    settings = replace(silo.at_home(silo.settings.view), n_clusters=silo.k, own_clusters=None)
+    method = view_method(settings.view)
+    client = replace(method.open_client(silo.name, X, settings, silo.device), on_trial=True)
+    if settings.scale == "none" and settings.solver.lift is False and client.scaling is None:
+        client = replace(client, graph=silo.graph)  # rows as they came: the graph is the one that it has
+    server, rounds = method.open_server((silo.name,), settings, None), list[Any]()
+    for phase in method.phases:
+        loops, turn = phase in method.loops, 0
+        begun = len(rounds)
+        while turn < phase.times(server, settings):
+            if loops and method.loop_stops(phase, rounds[begun:], settings) is not None:
+                break
+            (ask,) = phase.asks(server, settings).values()
+            client, answer = phase.reply(client, ask, settings, len(rounds) + loops)
+            server = phase.reduce(server, {silo.name: answer}, settings)
+            if loops:
+                server, report = server
+                rounds.append(report)
+            else:
+                turn += 1
+    return Refitted(client.model, client.labels, client)
+
+
+# --------------------------------------------------------------------------------------------------------- numbers
+
+
+def numbered(own: Refitted, offered: Array, k: int) -> Refitted:
+    """A silo's own clusters under the numbers of those, of k, that they share most rows with.
+
+    Numbers that no cluster takes are concepts that the silo lacks.
+    """
+    order = same_rows(offered, own.labels, k, own.model.k)
+    model, labels = own.model.renumbered(order), numbers_of(order)[own.labels]
+    return replace(own, model=model, labels=labels, client=replace(own.client, model=model, labels=labels))
+
+
+__all__ = ["GraphCommon", "MixtureCommon", "Refitted", "Silo", "numbered", "refit"]
