@@ -294,7 +294,7 @@ def client_name(client: Any) -> str:
 
     Examples
     --------
-    >>> from fmtc.clients import client_name
+    >>> from fmtc.rows import client_name
     >>> client_name(1), client_name(1.0), client_name("north ")
     ('1', '1', 'north')
     """
@@ -308,7 +308,7 @@ def refuse_names(y: Any) -> None:
 
     Examples
     --------
-    >>> from fmtc.clients import refuse_names
+    >>> from fmtc.rows import refuse_names
     >>> refuse_names([0, 1, 1])
     >>> try:
     ...     refuse_names(["north", "south"])
