@@ -14,13 +14,13 @@ import scipy.sparse as sp
 from ..artifacts.files import check_form, read_json
 from ..artifacts.published import JoinKit, read_kit, write_kit
 from ..artifacts.runs import CONSENSUS_REPORT, model_folder, schema_of
-from ..clients import NAMELESS, client_name
 from ..describe import presence_of
 from ..errors import DataError, InputError, listed
 from ..estimator import FMTC, load, read_settings
 from ..models.shared import Shared
 from ..protocol.alone import ALONE, FEDERATED
 from ..protocol.method import ClientResult
+from ..rows import NAMELESS, client_name
 from ..runtime.conductor import read_record
 from ..runtime.driver import RunRecord
 from ..schema import Schema

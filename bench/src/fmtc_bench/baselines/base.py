@@ -20,7 +20,6 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_array, check_random_state
 
 from fmtc.client import stream
-from fmtc.clients import ClientsMixin, is_mapping
 from fmtc.errors import ClientError, DataError
 from fmtc.kernels.embedding import nystroem, spectral_start
 from fmtc.kernels.graph import cross_affinity, graph_of, knn_weights
@@ -28,6 +27,7 @@ from fmtc.linalg.arrays import HOST
 from fmtc.linalg.threads import one_thread
 from fmtc.protocol.base import RESTARTS, Check, Message, Phase
 from fmtc.protocol.method import Method
+from fmtc.rows import ClientsMixin, is_mapping
 from fmtc.runtime.driver import Replies, RoundRecord, RunRecord, run
 from fmtc.runtime.local import LocalTransport
 
