@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -353,16 +353,25 @@ def draw(
                 for t, cid in enumerate(ids)}  # fmt: skip
     shown = {cid: (members[cid].presence, found.there[t]) for t, cid in enumerate(ids if silos else ())}
     concepts = tuple(_concept(j, picked[j], shown, told) for j in range(k))
-    atlas, said = Atlas(concepts, tuple(shown)), list(notes)
-    said += [UNMATCHED] if several and not matched else []
-    said += [HASHED] if features is not None and features.is_hashed else []
+    atlas = Atlas(concepts, tuple(shown))
+    return replace(atlas, notes=(*notes, *_notes(atlas, features, matched, held, silos and not told)))
+
+
+def _notes(atlas: Atlas, features: Features | None, matched: bool, held: Sequence[str], alone: bool) -> Iterator[str]:
+    """What must be known to read an atlas."""
+    several = len(atlas.client_ids) > 1
+    if several and not matched:
+        yield UNMATCHED
+    if features is not None and features.is_hashed:
+        yield HASHED
     if held:
-        said.append(held_words(held) + ("" if set(ids) & set(held) else " The atlas leaves them out."))
-    elif silos and not told:
-        said.append(ALL_ALONE)
-    said += [f"{lone_words(atlas.lone)}."] if several and matched and atlas.lone else []
-    said += [LIFTED] if features is None else []
-    return replace(atlas, notes=tuple(said))
+        yield held_words(held) + ("" if set(atlas.client_ids) & set(held) else " The atlas leaves them out.")
+    elif alone:
+        yield ALL_ALONE
+    if several and matched and atlas.lone:
+        yield f"{lone_words(atlas.lone)}."
+    if features is None:
+        yield LIFTED
 
 
 def _concept(

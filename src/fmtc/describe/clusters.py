@@ -363,16 +363,14 @@ def explain_silos(
     y = _checked(rows, labels)
     k = n_clusters or 1 + max((int(part.max(initial=0)) for part in y.values()), default=0)
     common = [client for client in rows if client not in held] or list(rows)
-    table, sizes = Table.of(rows, features), {client: np.bincount(part, minlength=k) for client, part in y.items()}
-    parts = {client: table.contrasts(X, y[client], k) for client, X in rows.items()}
-    alike: dict[str, tuple[float | None, ...]] = dict.fromkeys(rows, (None,) * k)
-    alike |= _likeness({client: parts[client] for client in common}, sizes)
-    parts[ALL] = Contrasts.averaged([parts[cid] for cid in common], [sizes[cid] for cid in common], features.is_text)
-    sizes[ALL] = np.sum([sizes[client] for client in common], axis=0)
+    table = Table.of(rows, features)
+    parts, sizes = _contrasted(table, rows, y, k, common)
     found = _Found.of(table, parts, sizes, rows, y, common)
     clusters = found.clusters(ALL)
     words = [one.words for one in clusters] if matched else None
     silos = {client: found.clusters(client, words if client in common else None) for client in rows}
+    alike: dict[str, tuple[float | None, ...]] = dict.fromkeys(rows, (None,) * k)
+    alike |= _likeness({client: parts[client] for client in common}, sizes)
     notes = _notes(features, matched or len(rows) < 2, [client for client in rows if client in held])
     return Explanation(clusters, silos, alike, notes).renamed(names or {})
 
@@ -384,6 +382,17 @@ def _checked(rows: Mapping[str, Any], labels: Mapping[str, Any]) -> dict[str, Ar
         if X.shape[0] != len(found[client]):
             raise DataError(f"client {client!r} has {X.shape[0]} rows and {len(found[client])} labels")
     return found
+
+
+def _contrasted(
+    table: Table, rows: Mapping[str, Any], labels: Mapping[str, Array], k: int, common: Sequence[str]
+) -> tuple[dict[str, Contrasts], dict[str, Array]]:
+    """Contrasts and sizes of the clusters of each silo, and of all those that have common clusters."""
+    parts = {client: table.contrasts(X, labels[client], k) for client, X in rows.items()}
+    sizes = {client: np.bincount(labels[client], minlength=k) for client in rows}
+    own, is_text = [sizes[client] for client in common], table.features.is_text
+    together = Contrasts.averaged([parts[client] for client in common], own, is_text)
+    return parts | {ALL: together}, sizes | {ALL: np.sum(own, axis=0)}
 
 
 def _notes(features: Features, comparable: bool, limited: Sequence[str]) -> tuple[str, ...]:
