@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
-from tests.test_concepts import assert_names_agree
+from tests.describe.test_clusters import assert_names_agree
 from tests.views import graph_view
 
 import fmtc
