@@ -8,7 +8,6 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,39 +16,17 @@ import numpy as np
 
 from fmtc.errors import DatasetError
 
-from .base import Archive, FederatedDataset, Source, label_skew
+from .base import FederatedDataset, Source, label_skew
+from .catalogue import Code, facts, source
 from .download import expect_count, members, only_archive
 
 Array = np.ndarray
 
-CONDITIONS = {  # of the Yale images, in the order of the official file; the client of each is our grouping
-    "centerlight": "lighting",
-    "glasses": "neutral",
-    "happy": "expression",
-    "leftlight": "lighting",
-    "noglasses": "neutral",
-    "normal": "neutral",
-    "rightlight": "lighting",
-    "sad": "expression",
-    "sleepy": "expression",
-    "surprised": "expression",
-    "wink": "expression",
-}
-CATEGORIES = (
-    *("plug_adapter", "mobile_phone", "scissor", "light_bulb", "can"),
-    *("glasses", "ball", "marker", "cup", "remote_control"),
-)
-ACTIONS = (
-    *("swipe left", "swipe right", "wave", "clap", "throw", "arm cross", "basketball shoot", "draw x"),
-    *("draw circle clockwise", "draw circle counter clockwise", "draw triangle", "bowling", "boxing", "baseball swing"),
-    *("tennis swing", "arm curl", "tennis serve", "push", "knock", "catch", "pickup and throw", "jog", "walk"),
-    *("sit to stand", "stand to sit", "lunge", "squat"),
-)
-ARM, LEG = ("shoulder", "elbow", "wrist", "hand"), ("upper leg", "knee", "ankle", "foot")
-JOINTS = (
-    *("head", "neck", "spine", "hip"),
-    *(f"{side} {part}" for limb in (ARM, LEG) for side in ("left", "right") for part in limb),
-)
+FACTS = facts("images")
+CONDITIONS: dict[str, str] = FACTS["yale"]["conditions"]  # in the order of the file; the client of each is our grouping
+CATEGORIES: tuple[str, ...] = tuple(FACTS["core50"]["categories"])
+ACTIONS: tuple[str, ...] = tuple(FACTS["utd_mhad"]["actions"])
+JOINTS: list[str] = FACTS["utd_mhad"]["joints"]
 HIP = JOINTS.index("hip")
 N_GESTURES = 14
 N_THINGS, N_POSES = 20, 72  # of COIL-20: a picture every 5 degrees
@@ -489,222 +466,15 @@ def _motion_and_shape(film: Array, name: str) -> Array:
 
 # -------------------------------------------------------------------------------------------------------- the sources
 
-_CAI = "http://www.cad.zju.edu.cn/home/dengcai/Data"
-_ASSIGNED = (
-    "Images have no client: those of each person are assigned in Dirichlet proportions, with the seed in the name."
-)
-_ASSIGNMENT = {
-    "n_clients": "number of clients that the rows are assigned to",
-    "concentration": "of the Dirichlet proportions: large is even, small is skewed",
-    "seed": "of the assignment",
+CODE: dict[str, Code] = {
+    "yale": (_read_yale, _convert_yale),
+    "core50": (_read_core50, _convert_core50),
+    "core50_sample": (_read_core50, None),
+    "keck": (_read_keck, _convert_keck),
+    "orl": (_read_orl, _convert_orl),
+    "yaleb": (_read_yaleb, _convert_yaleb),
+    "coil20": (_read_coil20, _convert_coil20),
+    "utd_mhad": (_read_utd_mhad, _convert_utd_mhad),
+    "digits": (_read_digits, None),
 }
-_FACES_LICENCE = "Free for research; cite the source."
-_CORE50 = Source(
-    name="core50",
-    title="CORe50, every 20th frame",
-    folder="core50",
-    files=("core50.npz",),
-    modality="images",
-    clients="recording session: place and light",
-    classes="10 kinds of hand-held objects",
-    homepage="https://vlomonaco.github.io/core50/",
-    licence="Creative Commons Attribution 4.0 (CC BY 4.0).",
-    citation=(
-        "V. Lomonaco and D. Maltoni. CORe50: a new dataset and benchmark for continuous object recognition. "
-        "Proceedings of the 1st Annual Conference on Robot Learning, PMLR 78:17-26, 2017."
-    ),
-    provenance=(
-        "Every 20th frame (number 0, 20, ...) of each video of 50 objects in 11 sessions, reduced from 128 x 128 to "
-        "32 x 32 colour pixels by means and divided by 255: about 8,250 of 164,866 images. The download has about "
-        "6 GB. The archive was not available: the converter is tested on its layout only, and none of our results "
-        "uses it."
-    ),
-    read=_read_core50,
-    convert=_convert_core50,
-    archives=(Archive("http://bias.csr.unibo.it/maltoni/download/core50/core50_128x128.zip"),),
-)
-
-SOURCES: tuple[Source, ...] = (
-    Source(
-        name="yale",
-        title="Yale faces",
-        folder="yale",
-        files=("yale.npz",),
-        modality="images",
-        clients="lighting, expression or neutral image (our grouping of the 11 conditions)",
-        classes="15 persons",
-        homepage="http://www.cad.zju.edu.cn/home/dengcai/Data/FaceData.html",
-        licence=_FACES_LICENCE,
-        citation=(
-            "P. N. Belhumeur, J. P. Hespanha and D. J. Kriegman. Eigenfaces vs. Fisherfaces: recognition using class "
-            "specific linear projection. IEEE Transactions on Pattern Analysis and Machine Intelligence 19(7):711-720, "
-            "1997."
-        ),
-        provenance=(
-            "Grey images of 15 persons in 11 conditions, in the aligned crops of Deng Cai, divided by 255. The paper "
-            "names no clients; ours group the conditions: lighting (3 images of each person), expression (5), "
-            "neutral (3)."
-        ),
-        read=_read_yale,
-        convert=_convert_yale,
-        archives=(Archive(f"{_CAI}/Yale/Yale_32x32.mat"), Archive(f"{_CAI}/Yale/Yale_64x64.mat")),
-        options={"size": "32 or 64, the width of the images in pixels"},
-    ),
-    _CORE50,
-    replace(
-        _CORE50,
-        name="core50_sample",
-        title="CORe50, a sample of 100 images: too small for results",
-        folder="core50_sample",
-        files=("core50_sample.npz",),
-        provenance=(
-            "A sample of 100 of the 164,866 images of CORe50, to show the format: about ten from each of ten sessions, "
-            "reduced to 32 x 32 colour pixels and divided by 255. Far too small for results; none of our results uses "
-            "it."
-        ),
-        convert=None,
-        archives=(),
-    ),
-    Source(
-        name="keck",
-        title="Keck gestures",
-        folder="keck",
-        files=("keck.npz",),
-        modality="movements",
-        clients="person",
-        classes="14 military hand signals",
-        homepage="http://www.zhuolin.umiacs.io/Keckgesturedataset.html",
-        licence="No licence text is known to us; see the home page before any use.",
-        citation=(
-            "Z. Jiang, Z. Lin and L. S. Davis. Recognizing human actions by learning and matching shape-motion "
-            "prototype trees. IEEE Transactions on Pattern Analysis and Machine Intelligence 34(3):533-547, 2012."
-        ),
-        provenance=(
-            "42 training videos (3 persons, static camera) and 56 test videos (4 persons, moving camera), both used; "
-            "one row for each repetition of a gesture that sequences.txt lists. Features are ours: change between "
-            "consecutive frames and difference from the median frame, in 8 x 8 cells of the image and 16 intervals of "
-            "time. The archive was not available: its layout is taken from public code that reads it, and none of our "
-            "results uses it."
-        ),
-        read=_read_keck,
-        convert=_convert_keck,
-        archives=(
-            Archive("http://www.zhuolin.umiacs.io/PrototypeTree/Keck_Dataset.zip"),
-            Archive("http://www.zhuolin.umiacs.io/PrototypeTree/sequences.txt"),
-        ),
-    ),
-    Source(
-        name="orl",
-        title="ORL faces",
-        folder="orl",
-        files=("orl.npz",),
-        modality="images",
-        clients="assigned at random (label skew)",
-        classes="40 persons",
-        homepage="https://cam-orl.co.uk/facedatabase.html",
-        licence=_FACES_LICENCE,
-        citation=(
-            "F. S. Samaria and A. C. Harter. Parameterisation of a stochastic model for human face identification. "
-            "Proceedings of the 2nd IEEE Workshop on Applications of Computer Vision, 138-142, 1994."
-        ),
-        provenance=(
-            f"Ten grey images of each of 40 persons, in the 32 x 32 crops of Deng Cai, divided by 255. {_ASSIGNED}"
-        ),
-        read=_read_orl,
-        convert=_convert_orl,
-        archives=(Archive(f"{_CAI}/ORL/ORL_32x32.mat"),),
-        options=_ASSIGNMENT,
-    ),
-    Source(
-        name="yaleb",
-        title="Extended Yale B faces",
-        folder="yaleb",
-        files=("yaleb.npz",),
-        modality="images",
-        clients="assigned at random (label skew)",
-        classes="38 persons",
-        homepage="http://vision.ucsd.edu/~leekc/ExtYaleDatabase/ExtYaleB.html",
-        licence=_FACES_LICENCE,
-        citation=(
-            "K.-C. Lee, J. Ho and D. J. Kriegman. Acquiring linear subspaces for face recognition under variable "
-            "lighting. IEEE Transactions on Pattern Analysis and Machine Intelligence 27(5):684-698, 2005."
-        ),
-        provenance=(
-            "59 to 64 frontal grey images of each of 38 persons in different light, in the 32 x 32 crops of Deng Cai, "
-            f"divided by 255. {_ASSIGNED}"
-        ),
-        read=_read_yaleb,
-        convert=_convert_yaleb,
-        archives=(Archive(f"{_CAI}/YaleB/YaleB_32x32.mat"),),
-        options=_ASSIGNMENT,
-    ),
-    Source(
-        name="coil20",
-        title="COIL-20 objects on a turntable",
-        folder="coil20",
-        files=("coil20.npz",),
-        modality="images",
-        clients="sector of the camera: view000 (0 to 85 degrees), view090, view180, view270 (our cut)",
-        classes="20 objects",
-        homepage="https://www.cs.columbia.edu/CAVE/software/softlib/coil-20.php",
-        licence=_FACES_LICENCE,
-        citation=(
-            "S. A. Nene, S. K. Nayar and H. Murase. Columbia Object Image Library (COIL-20). Technical report "
-            "CUCS-005-96, Columbia University, 1996."
-        ),
-        provenance=(
-            "A grey image every 5 degrees of each of 20 objects, reduced from 128 x 128 to 32 x 32 pixels and divided "
-            "by 255. Clients are our cut of the turn into four sectors, 18 images of each object in each."
-        ),
-        read=_read_coil20,
-        convert=_convert_coil20,
-        archives=(
-            Archive("https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-20/coil-20-proc.zip"),
-        ),
-    ),
-    Source(
-        name="utd_mhad",
-        title="UTD-MHAD skeletons",
-        folder="utd_mhad",
-        files=("skeleton.npz",),
-        modality="movements",
-        clients="person",
-        classes="27 actions",
-        homepage="https://personal.utdallas.edu/~kehtar/UTD-MHAD.html",
-        licence=_FACES_LICENCE,
-        citation=(
-            "C. Chen, R. Jafari and N. Kehtarnavaz. UTD-MHAD: a multimodal dataset for human action recognition "
-            "utilizing a depth camera and a wearable inertial sensor. IEEE International Conference on Image "
-            "Processing, 168-172, 2015."
-        ),
-        provenance=(
-            "Kinect skeletons of 8 persons who did each action four times (three in three cases): 20 joints x 3 "
-            "coordinates relative to the hip, in units of the median distance of the joint farthest from it, at 16 "
-            "equidistant times. Similar in kind to the Keck gestures, but not the same data."
-        ),
-        read=_read_utd_mhad,
-        convert=_convert_utd_mhad,
-        archives=(Archive("https://personal.utdallas.edu/~kehtar/UTD-MAD/Skeleton.zip"),),
-    ),
-    Source(
-        name="digits",
-        title="Handwritten digits of scikit-learn",
-        folder="digits",
-        files=(),
-        modality="images",
-        clients="assigned at random (label skew)",
-        classes="10 digits",
-        homepage="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
-        licence="Creative Commons Attribution 4.0 (CC BY 4.0).",
-        citation=(
-            "E. Alpaydin and C. Kaynak. Optical recognition of handwritten digits. UCI Machine Learning Repository, "
-            "1998. doi:10.24432/C50P49."
-        ),
-        provenance=(
-            "The 1,797 images of 8 x 8 pixels that come with scikit-learn, divided by 16. The writer of each is not "
-            "known: the images of each digit are assigned in Dirichlet proportions, with the seed in the name."
-        ),
-        read=_read_digits,
-        options=_ASSIGNMENT,
-    ),
-)
+SOURCES = tuple(source(name, FACTS[name], code) for name, code in CODE.items())
