@@ -13,9 +13,14 @@ from .base import Archive, Source
 Code = tuple[Callable[..., Any], Callable[..., None] | None]  # how a set is read, and made from its archives
 
 
+def text_beside(package: str, name: str) -> str:
+    """A text file that lies beside the code of a package."""
+    return files(package).joinpath(name).read_text(encoding="utf-8")
+
+
 def facts(name: str) -> dict[str, dict[str, Any]]:
     """Entries of a file by name; an entry that is `like` another has what it does not say itself from there."""
-    found: dict[str, dict[str, Any]] = tomllib.loads((files(__package__) / "facts" / f"{name}.toml").read_text("utf-8"))
+    found: dict[str, dict[str, Any]] = tomllib.loads(text_beside(__package__, f"facts/{name}.toml"))
     for entry in found.values():
         for key, value in found.get(entry.pop("like", ""), {}).items():
             entry.setdefault(key, value)
