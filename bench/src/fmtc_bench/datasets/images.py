@@ -7,7 +7,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def _assigned(source: Source, X: Array, y: Array, deal: tuple[int, float, int], 
     return _dataset(source, X, y, clients, name=f"{source.name}-skew{concentration:g}-seed{seed}", **more)
 
 
-def _numbered(word: str, n: int) -> tuple[str, ...]:
+def _names(word: str, n: int) -> tuple[str, ...]:
     return tuple(f"{word}{i + 1}" for i in range(n))
 
 
@@ -107,7 +107,7 @@ def _read_yale(source: Source, folder: Path, *, size: int = 32) -> FederatedData
     name = source.name
     if size == 64:
         X, name = stored_arrays(source, folder, "X64")[2], f"{source.name}-64"
-    more = {"feature_names": _pixels(size), "class_names": _numbered("person", 15), "recipe": "standardize"}
+    more = {"feature_names": _pixels(size), "class_names": _names("person", 15), "recipe": "standardize"}
     return _dataset(source, X / 255, y, clients, name=name, **more)
 
 
@@ -125,13 +125,13 @@ def _read_yaleb(
 
 def _read_faces(source: Source, folder: Path, n_persons: int, deal: tuple[int, float, int]) -> FederatedDataset:
     X, y = stored_arrays(source, folder)
-    more = {"feature_names": _pixels(32), "class_names": _numbered("person", n_persons), "recipe": "standardize"}
+    more = {"feature_names": _pixels(32), "class_names": _names("person", n_persons), "recipe": "standardize"}
     return _assigned(source, X / 255, y, deal, **more)
 
 
 def _read_coil20(source: Source, folder: Path) -> FederatedDataset:
     X, y, clients = stored_arrays(source, folder, "client")
-    names = {"feature_names": _pixels(32), "class_names": _numbered("object", N_THINGS)}
+    names = {"feature_names": _pixels(32), "class_names": _names("object", N_THINGS)}
     return _dataset(source, X / 255, y - 1, clients, recipe="standardize", **names)
 
 
@@ -145,7 +145,7 @@ def _read_keck(source: Source, folder: Path) -> FederatedDataset:
     X, y, clients = stored_arrays(source, folder, "client")
     cells = [f"cell {i},{j}" for i in range(CELLS) for j in range(CELLS)]
     columns = [f"{what} {t + 1} {cell}" for what in ("motion", "shape") for t in range(MOMENTS) for cell in cells]
-    names = {"feature_names": tuple(columns), "class_names": _numbered("gesture", N_GESTURES)}
+    names = {"feature_names": tuple(columns), "class_names": _names("gesture", N_GESTURES)}
     return _dataset(source, X.astype(np.float64), y, clients, **names)
 
 
@@ -258,19 +258,29 @@ def _convert_yaleb(archives: tuple[Path, ...], folder: Path) -> None:
     np.savez_compressed(folder / "yaleb.npz", X=X, y=y)
 
 
+def _numbered(
+    path: Path, pattern: str, wanted: Callable[..., bool] = lambda *numbers: True, limit: int = 2 * 2**30
+) -> Iterator[tuple[tuple[int, ...], str, bytes]]:
+    """Files of an archive whose names match: the numbers in the name, the name, the content."""
+
+    found: dict[str, tuple[int, ...]] = {}
+
+    def is_one(name: str) -> bool:
+        match = re.search(pattern, name)
+        found[name] = () if match is None else tuple(map(int, match.groups()))
+        return match is not None and wanted(*found[name])
+
+    for name, content in members(path, wanted=is_one, limit=limit):
+        yield found[name], name, content
+
+
 def _convert_core50(archives: tuple[Path, ...], folder: Path) -> None:
     """core50_128x128.zip: every 20th frame, reduced to 32 x 32 by means of 4 x 4 pixels, one after the other."""
     path = only_archive(archives, "core50_128x128.zip")
     image = _extra("PIL.Image")
-    frame = re.compile(r"(?:^|/)s(\d+)/o(\d+)/C_\d+_\d+_(\d+)\.png$")
-
-    def wanted(name: str) -> bool:
-        found = frame.search(name)
-        return found is not None and int(found[3]) % STRIDE == 0
-
+    frames_of = r"(?:^|/)s(\d+)/o(\d+)/C_\d+_\d+_(\d+)\.png$"
     rows = []
-    for name, content in members(path, wanted=wanted):
-        session, thing, number = map(int, frame.search(name).groups())  # type: ignore[union-attr]
+    for (session, thing, number), name, content in _numbered(path, frames_of, lambda _, __, k: k % STRIDE == 0):
         if not (1 <= session <= 11 and 1 <= thing <= 50):
             raise DatasetError(f"{path.name} holds {name}, expected sessions s1 to s11 and objects o1 to o50")
         rows.append((session, thing, number, _thumbnail(image, content, f"{name} in {path.name}")))
@@ -295,10 +305,8 @@ def _convert_coil20(archives: tuple[Path, ...], folder: Path) -> None:
     """coil-20-proc.zip: obj1__0.png to obj20__71.png, reduced to 32 x 32 by means of 4 x 4 pixels."""
     path = only_archive(archives, "coil-20-proc.zip")
     image = _extra("PIL.Image")
-    picture = re.compile(r"(?:^|/)obj(\d+)__(\d+)\.png$")
     rows = {}
-    for name, content in members(path, wanted=lambda name: picture.search(name) is not None):
-        thing, pose = map(int, picture.search(name).groups())  # type: ignore[union-attr]
+    for (thing, pose), name, content in _numbered(path, r"(?:^|/)obj(\d+)__(\d+)\.png$"):
         if not (1 <= thing <= N_THINGS and pose < N_POSES):
             raise DatasetError(
                 f"{path.name} holds {name}, expected objects 1 to {N_THINGS} and poses 0 to {N_POSES - 1}"
@@ -343,10 +351,8 @@ def _even(series: Array, n: int = MOMENTS) -> Array:
 def _convert_utd_mhad(archives: tuple[Path, ...], folder: Path) -> None:
     """Skeleton.zip: d_skel (20 joints, 3 coordinates, frames) of each aN_sN_tN_skeleton.mat."""
     path = only_archive(archives, "Skeleton.zip")
-    trial = re.compile(r"(?:^|/)a(\d+)_s(\d+)_t(\d+)_skeleton\.mat$")
     rows = {}
-    for name, content in members(path, wanted=lambda name: trial.search(name) is not None):
-        action, person, repeat = map(int, trial.search(name).groups())  # type: ignore[union-attr]
+    for (action, person, repeat), name, content in _numbered(path, r"(?:^|/)a(\d+)_s(\d+)_t(\d+)_skeleton\.mat$"):
         (skeleton,) = _matlab(content, f"{name} in {path.name}", "d_skel")
         if not 1 <= action <= len(ACTIONS):
             raise DatasetError(f"{path.name} holds {name}, expected actions a1 to a{len(ACTIONS)}")
@@ -390,31 +396,31 @@ def _convert_keck(archives: tuple[Path, ...], folder: Path) -> None:
     """
     lists = [path for path in archives if path.suffix == ".txt"]
     path = only_archive(tuple(p for p in archives if p not in lists), "Keck_Dataset.zip, besides sequences.txt")
-    frames = _sequences(lists[0]) if lists else None
-    video = re.compile(r"person ?(\d+)_gesture ?(\d+)[^/]*\.(?:avi|mp4|mpg|mpeg|mov|wmv)$", re.IGNORECASE)
+    frames = _sequences(lists[0]) if lists else {}
+    video = r"(?i)person ?(\d+)_gesture ?(\d+)[^/]*\.(?:avi|mp4|mpg|mpeg|mov|wmv)$"
     rows, n_videos = {}, 0
-    for name, content in members(path, wanted=lambda name: video.search(name) is not None, limit=VIDEO_BYTES):
-        person, gesture = map(int, video.search(name).groups()[:2])  # type: ignore[union-attr]
+    for (person, gesture), name, content in _numbered(path, video, limit=VIDEO_BYTES):
         if not 1 <= gesture <= N_GESTURES:
             raise DatasetError(f"{path.name} holds {name}, expected gestures 1 to {N_GESTURES}")
         n_videos += 1
         film = _film(content, f"{name} in {path.name}")
         part = "testing" if "test" in name.lower() else "training"
-        if frames is not None and (part, person, gesture) not in frames:
+        if lists and (part, person, gesture) not in frames:
             raise DatasetError(f"{lists[0].name} names no frames of person {person}, gesture {gesture}, {part}")
-        for k, (first, last) in enumerate([(0, len(film))] if frames is None else frames[part, person, gesture]):
+        for k, (first, last) in enumerate(frames.get((part, person, gesture), [(0, len(film))])):
             rows[person, gesture, part, k + 1] = _motion_and_shape(film[first : last + 1], f"{name} in {path.name}")
     if not rows:
         raise DatasetError(f"{path.name} holds no video like training files/person1_gesture1_1.avi, so it is not Keck")
     expect_count("keck", n_videos, 98, "videos")
     keys = sorted(rows)
+    persons, gestures, parts, repetitions = zip(*keys, strict=True)
     np.savez_compressed(
         folder / "keck.npz",
         X=np.stack([rows[key] for key in keys]).astype(np.float32),
-        y=np.array([gesture - 1 for _, gesture, _, _ in keys]),
-        client=np.array([f"person{person}" for person, _, _, _ in keys]),
-        part=np.array([part for _, _, part, _ in keys]),
-        repetition=np.array([k for _, _, _, k in keys]),
+        y=np.array(gestures) - 1,
+        client=np.array([f"person{person}" for person in persons]),
+        part=np.array(parts),
+        repetition=np.array(repetitions),
     )
 
 

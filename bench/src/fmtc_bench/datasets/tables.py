@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -367,37 +367,38 @@ def _penguin(cell: str, column: Column, codes: Codes) -> str:
 
 def _convert_gas(archives: tuple[Path, ...], folder: Path) -> None:
     """batch1.dat to batch10.dat, or the archive with them: lines like ``1;10.000000 1:15596.162100 2:1.868245 ...``."""
-    batches: dict[int, tuple[Array, list[str], list[float]]] = {}
-    codes = {str(k): gas for k, gas in enumerate(GASES, 1)}
-    numbered = tuple(str(j) for j in range(1, len(SENSORS) + 1))
+    batches = {}
     for match, content in _contents(archives, r"batch(\d+)\.dat", "batch1.dat"):
-        rows, labels, amounts = [], [], []
-        for number, line in enumerate(_plain_text(content).splitlines(), 1):
-            head, *cells = line.split() or [""]
-            gas, _, amount = head.partition(";")
-            places, _, values = zip(*(cell.partition(":") for cell in cells), strict=True) if cells else ((), (), ())
-            try:
-                if places != numbered or gas not in codes:
-                    raise ValueError
-                rows.append([float(value) for value in values])
-                amounts.append(float(amount))
-            except ValueError:
-                raise DatasetError(
-                    f"{match[0]}, line {number}, is not a gas from 1 to 6, its concentration and {len(SENSORS)} "
-                    "numbered values: '1;10.000000 1:15596.162100 2:1.868245 ...'"
-                ) from None
-            labels.append(codes[gas])
-        batches[int(match[1])] = np.array(rows, dtype=np.float32), labels, amounts
-    order = sorted(batches)
-    expect_count("gas_drift", sum(len(batches[k][0]) for k in order), 13910, "rows")
+        lines = enumerate(_plain_text(content).splitlines(), 1)
+        batches[int(match[1])] = [_reading(line, f"{match[0]}, line {number}") for number, line in lines]
+    found = [(f"batch{k}", *reading) for k in sorted(batches) for reading in batches[k]]
+    expect_count("gas_drift", len(found), 13910, "rows")
+    clients, labels, amounts, rows = zip(*found, strict=True)
     np.savez_compressed(
         folder / "gas_drift.npz",
-        X=np.concatenate([batches[k][0] for k in order]),
-        y=np.array([label for k in order for label in batches[k][1]]),
-        client=np.array([f"batch{k}" for k in order for _ in batches[k][1]]),
-        concentration=np.array([amount for k in order for amount in batches[k][2]], dtype=np.float32),
+        X=np.array(rows, dtype=np.float32),
+        y=np.array(labels),
+        client=np.array(clients),
+        concentration=np.array(amounts, dtype=np.float32),
         feature_names=np.array(SENSORS),
     )
+
+
+def _reading(line: str, where: str) -> tuple[str, float, list[float]]:
+    """Gas, concentration and values of a line."""
+    head, *cells = line.split() or [""]
+    gas, _, amount = head.partition(";")
+    pairs = [cell.partition(":") for cell in cells]
+    try:
+        if [place for place, _, _ in pairs] != [str(j) for j in range(1, len(SENSORS) + 1)]:
+            raise ValueError
+        place = [str(k + 1) for k in range(len(GASES))].index(gas)
+        return GASES[place], float(amount), [float(value) for *_, value in pairs]
+    except ValueError:
+        raise DatasetError(
+            f"{where}, is not a gas from 1 to 6, its concentration and {len(SENSORS)} numbered values: "
+            "'1;10.000000 1:15596.162100 2:1.868245 ...'"
+        ) from None
 
 
 def _convert_wisdm(archives: tuple[Path, ...], folder: Path) -> None:
@@ -453,7 +454,8 @@ class _Thing:
 class _Workspace:
     """Reads what R's ``save`` writes in its portable binary form, version 2; enough for lists, texts and matrices."""
 
-    NIL, REF, SYMBOL, PAIRS, TEXT, LOGICAL, INTEGER, REAL, TEXTS, VALUES, S4 = 254, 255, 1, 2, 9, 10, 13, 14, 16, 19, 25
+    NIL, REF, SYMBOL, PAIRS, TEXT, TEXTS, VALUES, S4 = 254, 255, 1, 2, 9, 16, 19, 25
+    NUMBERS: ClassVar[dict[int, str]] = {10: ">i4", 13: ">i4", 14: ">f8"}  # logical, integer, real
 
     def __init__(self, content: bytes):
         if content[:7] != b"RDX2\nX\n":
@@ -493,17 +495,19 @@ class _Workspace:
         if kind == self.TEXT:
             n = self.integer()
             return None if n == -1 else bytes(self.take(n)).decode("utf-8")
-        value: Any
-        if kind == self.S4:
-            value = None
-        elif kind in (self.LOGICAL, self.INTEGER, self.REAL):
-            width = 8 if kind == self.REAL else 4
-            value = np.frombuffer(self.take(width * self.count()), f">{'f' if kind == self.REAL else 'i'}{width}")
-        elif kind in (self.TEXTS, self.VALUES):
-            value = [self.read(more) for _ in range(self.count())]
-        else:
-            raise ValueError(f"it holds something of kind {kind}, which is not expected")
+        value = self.vector(kind, more)
         return _Thing(value, (self.read(more) or {}) if flags & 0x200 else {})
+
+    def vector(self, kind: int, depth: int) -> Any:
+        """Numbers, or a list of texts or values."""
+        if kind in self.NUMBERS:
+            number = np.dtype(self.NUMBERS[kind])
+            return np.frombuffer(self.take(number.itemsize * self.count()), number)
+        if kind in (self.TEXTS, self.VALUES):
+            return [self.read(depth) for _ in range(self.count())]
+        if kind != self.S4:
+            raise ValueError(f"it holds something of kind {kind}, which is not expected")
+        return None
 
     def pairs(self, flags: int, depth: int) -> dict[str, Any]:
         """Names and values, up to the end of a linked list."""
