@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -180,25 +180,33 @@ def _open(folder: Path) -> _Results:
     rows, text = _read_rows(table) if table.is_file() else (cells, whole)
     if not rows:
         raise FileError(f"{table if table.is_file() else store} has no cells: run a comparison first")
-    results = _Results(folder, rows, text, cells, _about(folder, rows, cells))
-    kept, told = ({tuple(row[name] for name in CELL) for row in some} for some in (cells, rows))
-    if kept - told:
-        results.notes.append(
-            f"cells.jsonl has {counted(len(kept - told), 'cell')} more than rows.csv, which this page is made of; "
+    about = _about(folder, rows, cells)
+    return _Results(folder, rows, text, cells, about, list(_notes(rows, cells, about)))
+
+
+def _cell_of(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in CELL)
+
+
+def _notes(rows: Sequence[Row], cells: Sequence[Row], about: Mapping[str, Any]) -> Iterator[str]:
+    """What a reader should know of how the rows came about."""
+    more = set(map(_cell_of, cells)) - set(map(_cell_of, rows))
+    if more:
+        yield (
+            f"cells.jsonl has {counted(len(more), 'cell')} more than rows.csv, which this page is made of; "
             "`fmtc-bench paper` updates it."
         )
-    if len(results.about["code"]) > 1:
-        results.notes.append(
-            f"The cells were run by {len(results.about['code'])} versions of the code; run them into a new folder "
+    if len(about["code"]) > 1:
+        yield (
+            f"The cells were run by {len(about['code'])} versions of the code; run them into a new folder "
             "to have all by one."
         )
-    fixed = results.about["protocol"]
-    if fixed and results.about["code"] != [fixed["code"]]:
-        results.notes.append(
+    fixed = about["protocol"]
+    if fixed and about["code"] != [fixed["code"]]:
+        yield (
             f"protocol.md was fixed for code {fixed['code']}; these cells were run by "
-            f"{listing(results.about['code']) or 'code that is not known'}."
+            f"{listing(about['code']) or 'code that is not known'}."
         )
-    return results
 
 
 def _read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
@@ -279,24 +287,26 @@ def _frozen(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
+def _in_order(names: Iterable[str], known: Sequence[str]) -> list[str]:
+    """Each name once, those that are known in their order, then the others."""
+    return sorted(dict.fromkeys(names), key=lambda name: known.index(name) if name in known else len(known))
+
+
+def _can_be_compared(entries: Sequence[Mapping[str, Any]]) -> bool:
+    return len({e["method"] for e in entries}) >= 3 and len({e["dataset"] for e in entries}) >= 2
+
+
 def _table(rows: Sequence[Row]) -> dict[str, Any]:
     """Cells of methods and data sets in all scores, and for each view of them the best and the mean ranks."""
     found = {score: summarise(rows, score=score) for score in SCORES}
     found["frozen"] = summarise(_frozen(rows))
-    sets, methods = (list(dict.fromkeys(entry[name] for entry in found["acc"])) for name in ("dataset", "method"))
-    order = (*FEDERATIONS, *DATASETS)
-    sets.sort(key=lambda name: order.index(name) if name in order else len(order))
-    known = list(METHODS)
-    methods.sort(key=lambda name: known.index(name) if name in known else len(known))
+    sets, methods, modes = (
+        _in_order((entry[key] for entry in found["acc"]), known)
+        for key, known in (("dataset", (*FEDERATIONS, *DATASETS)), ("method", tuple(METHODS)), ("mode", tuple(MODES)))
+    )
     inside = {scope: [entry for entry in found["acc"] if _in_scope(entry, scope)] for scope in SCOPES}
     scopes = [scope for scope in SCOPES if 0 < len(inside[scope]) < len(found["acc"])]
-    compared = [
-        scope
-        for scope in scopes
-        if len({e["method"] for e in inside[scope]}) >= 3 and len({e["dataset"] for e in inside[scope]}) >= 2
-    ]
-    scope = (compared or ["all"])[0]
-    modes = [mode for mode in MODES if any(entry["mode"] == mode for entry in found["acc"])]
+    scope = next((scope for scope in scopes if _can_be_compared(inside[scope])), "all")
     return {
         "datasets": [{"name": name, "title": _title(name), "kind": _kind(name)} for name in sets],
         "methods": [_method(name) for name in methods],
@@ -498,9 +508,9 @@ def _gain(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _failed(results: _Results) -> list[dict[str, Any]]:
     """Cells that did not succeed, with what is known about why."""
-    why = {tuple(row[name] for name in CELL): row.get("error") for row in results.cells}
+    why = {_cell_of(row): row.get("error") for row in results.cells}
     return [
-        {name: row[name] for name in (*CELL, "status")} | {"error": why.get(tuple(row[name] for name in CELL))}
+        {name: row[name] for name in (*CELL, "status")} | {"error": why.get(_cell_of(row))}
         for row in results.rows
         if row["status"] != "ok"
     ]
