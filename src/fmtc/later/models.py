@@ -108,7 +108,7 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
             model.n_features_in_ = model.text_recipe_.n_buckets
         elif words:
             raise InputError(f"{path} is of a run of texts, whose column the coordinator does not know: name it "
-                             "(`text_column`)")  # fmt: skip
+                             "(--text-column)")  # fmt: skip
     else:
         model = load(model_folder(path))
         if (known := schema_of(model, path)) is not None:
