@@ -26,7 +26,7 @@ from _data import graph_view
 from fmtc import FMTC
 from fmtc.kernels import projection
 from fmtc.kernels.projection import RidgeFactors
-from fmtc.protocol import round as round_phase
+from fmtc.protocol.graph import round as round_phase
 from fmtc_bench import datasets
 
 RESULTS = Path(__file__).parent / "results" / "text.json"

@@ -195,7 +195,8 @@ def join_later(
     if sp.issparse(rows) and kit.published.is_dense:
         raise DataError("X is sparse, and the federation's rows are not: give a dense array, such as X.toarray()")
     joined, found = newcomer(name, rows, kit.published, model.settings(), guide)
-    embedding = None if found.client.F is None else np.asarray(found.client.F)
+    F = getattr(found.client, "F", None)
+    embedding = None if F is None else np.asarray(F)
     result = ClientResult(found.model, found.labels, embedding, choice=FEDERATED if joined.guided else ALONE)
     model._adopt(RunRecord((), None, joined.reason), {name: result}, n_iter=0)
     if kit.text is not None:

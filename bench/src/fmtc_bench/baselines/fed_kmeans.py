@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 
 from fmtc.linalg.threads import one_thread
+from fmtc.privacy.rules import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array, required
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import RoundReport, shared_width
@@ -203,6 +204,7 @@ class Start(Phase):
     """Each client's first centres, by k-means++ on its own rows."""
 
     name = "start"
+    protect = Protection("Means of at least `min_count` rows each.")
     doing = "finding its first centres"
     Answer = CentersAnswer
 
@@ -229,6 +231,7 @@ class Round(LoopPhase):
     """
 
     name = "round"
+    protect = Protection("Means of at least `min_count` rows each.", few_rows=True)
     doing = "in a round"
     limited_by = "n_rounds"
     Ask = CentersAsk

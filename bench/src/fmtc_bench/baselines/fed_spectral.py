@@ -10,6 +10,7 @@ import numpy as np
 
 from fmtc.client import stream
 from fmtc.linalg.threads import one_thread
+from fmtc.privacy.rules import Protection
 from fmtc.protocol.base import REPEATS, Nothing, Phase, above, array, required
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import RoundReport
@@ -150,6 +151,7 @@ class Mass(Phase):
     """How much weight of its rows each anchor has; the server starts the power iteration."""
 
     name = "mass"
+    protect = Protection("Sums over all rows.")
     doing = "summing the weights of the anchors"
 
     @dataclass(frozen=True, kw_only=True)
@@ -182,6 +184,7 @@ class Round(LoopPhase):
     """One step of the power iteration on the anchors' side. A client that does not answer is left out of the step."""
 
     name = "round"
+    protect = Protection("A product of sums over all rows.", few_rows=True)
     doing = "in a round"
 
     @dataclass(frozen=True, kw_only=True)
@@ -295,6 +298,7 @@ class StartMeans(Phase):
     """Each client's first centres in the embedding, by k-means++ on its own rows."""
 
     name = "start"
+    protect = Protection("Means of at least `min_count` rows each.")
     doing = "finding its first centres"
     Answer = MeansAnswer
 
@@ -317,6 +321,7 @@ class StepMeans(Phase):
     """Lloyd's algorithm at the clients from the common centres; the server clusters the centres they send."""
 
     name = "lloyd"
+    protect = Protection("Means of at least `min_count` rows each.")
     doing = "moving its centres"
     Ask = MeansAsk
     Answer = MeansAnswer

@@ -15,6 +15,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg
 from fmtc.client import stream
 from fmtc.kernels.graph import graph_of, knn_affinity
 from fmtc.kernels.projection import Rows, column_means
+from fmtc.privacy.rules import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array, number, required
 from fmtc.protocol.method import ClientResult
 from fmtc.runtime.driver import RoundRecord
@@ -166,6 +167,7 @@ class Round(LoopPhase):
     """
 
     name = "round"
+    protect = Protection("One number for each column, and a loss over all rows.", few_rows=True)
     doing = "in a round"
     resumes = True
     persists = True

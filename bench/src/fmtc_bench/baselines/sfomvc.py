@@ -14,8 +14,9 @@ from sklearn.metrics import pairwise_distances_argmin
 from fmtc.kernels.alignment import match_clusters
 from fmtc.kernels.couplings import tsvt, update_dual
 from fmtc.kernels.embedding import nearest_orthonormal
+from fmtc.privacy.rules import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array, number, required
-from fmtc.protocol.em import is_order
+from fmtc.protocol.mixture.em import is_order
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import RoundReport
 
@@ -241,6 +242,7 @@ class Start(Phase):
     """Each client's first clusters; the server gives them common numbers."""
 
     name = "start"
+    protect = Protection("A projection learnt from all rows.")
     doing = "finding its first clusters"
     Answer = FirstAnswer
 
@@ -312,6 +314,7 @@ class Round(LoopPhase):
     """P and F at the clients, the consensus at the server. A client that does not answer keeps its last P."""
 
     name = "round"
+    protect = Protection("A projection learnt from all rows.", few_rows=True)
     doing = "in a round"
     resumes = True
     persists = True

@@ -10,18 +10,18 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from ..client import ClientState
-from ..mixture import personal
-from ..mixture.steps import SMALLEST_SHARE
-from ..models import Frame, MixtureModel
-from ..server import ServerState
-from ..settings import Settings
-from .alone import WHEN, chosen, compares, is_compared
-from .base import Array, Nothing, Phase, array, number, required
+from ...mixture import personal
+from ...mixture.steps import SMALLEST_SHARE
+from ...models import Frame, MixtureModel
+from ...settings import Settings
+from ...state import become, reached
+from ..alone import WHEN, chosen, compares, is_compared
+from ..base import Array, Nothing, Phase, array, number
+from ..folds import home_of, mixture_common, with_calibration
+from ..graph.number import SHARES, Presence, present, with_presence
 from .em import Ask as Parameters
 from .em import asked, common_of, is_order, pool_of, statistics_of
-from .folds import home_of, mixture_common, with_calibration
-from .number import Presence, present, with_presence
+from .state import Concluded, Counted, MixtureServer
 
 
 class Conclude(Phase):
@@ -29,6 +29,7 @@ class Conclude(Phase):
 
     name = "conclude"
     doing = "finishing its mixture"
+    protect = SHARES
     resumes = True
     concludes = True
     Answer: ClassVar[type] = Presence
@@ -45,21 +46,18 @@ class Conclude(Phase):
             "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
         )  # fmt: skip
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, in the mixture view."""
-        return int(server.view == "mixture")
-
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: MixtureServer, settings: Settings) -> dict[str, Any]:
         """The same for everyone."""
-        mixture = required(server, "mixture")[0].best(1)
+        mixture = server.mixture.best(1)
         order, last = mixture.order, asked(mixture)
         return dict.fromkeys(
             server.client_ids, self.Ask(**{**vars(last), "order": order, "compare": compares(server, settings)})
         )
 
-    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
+    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """The client's own parameters, and its labels by the very code of predict."""
-        (cells,) = required(client, "cells")
+        client = reached(client, Counted)
+        cells = client.cells
         (own, *_), common = statistics_of(client, ask.keep), common_of(ask, 0)
         pool, order = pool_of(settings), ask.order
         mine = personal(common, own, cells.levels, pool.concentration, cells.never, lean=pool.lean)
@@ -70,14 +68,14 @@ class Conclude(Phase):
         labels = model.assign(client.X)
         if not client.on_trial and len(np.unique(labels)) < client.k:
             _warn_of_equal_rows(client)
-        client = replace(client, model=model, labels=labels)
-        if is_compared(client, ask.compare, settings):
-            client = chosen(client, settings, "mixture")
-        known = mixture_common(client, common.ordered(order))  # numbers of folds are those of the model
-        client = with_calibration(replace(client, home=home_of(client, known, settings)), settings)
-        return client, present(client)
+        found = become(client, Concluded, model=model, labels=labels)
+        if is_compared(found, ask.compare, settings):
+            found = chosen(found, settings, "mixture")
+        known = mixture_common(found, common.ordered(order))  # numbers of folds are those of the model
+        found = with_calibration(replace(found, home=home_of(found, known, settings)), settings)
+        return found, present(found)
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:
+    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Settings) -> Any:
         """Keep who has how much of what, for the atlas."""
         return with_presence(server, answers)
 
@@ -87,7 +85,7 @@ class HomeConclude(Conclude):
 
     Answer = Nothing
 
-    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
+    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """The client's own parameters, and its labels; nothing leaves."""
         return super().reply(client, ask, settings, round_no)[0], Nothing()
 
@@ -99,7 +97,7 @@ def _own_shares(shares: Array, k: int) -> Array:
     return np.where(has, shares, 0.0) / shares[has].sum()
 
 
-def _warn_of_equal_rows(client: ClientState) -> None:
+def _warn_of_equal_rows(client: Counted) -> None:
     """A warning where a client has fewer distinct rows than clusters; that it lacks a concept needs no warning."""
     X, found = client.X, set()
     for row in range(X.shape[0]):

@@ -14,27 +14,28 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..client import ClientState
-from ..errors import DataError, InputError
-from ..kernels import scaling
-from ..server import ServerState, refuse_weights
-from ..settings import Settings
-from .auto import AutoView
-from .axes import AXES
-from .base import REPEATS, Array, Phase, array, how_many, number
+from ...client import ClientState
+from ...errors import DataError, InputError
+from ...kernels import scaling
+from ...server import ServerState, refuse_weights
+from ...settings import Settings
+from ...state import become
+from ..auto.probe import PROBE
+from ..auto.view import AutoView
+from ..base import REPEATS, Array, Phase, array, how_many, number
+from ..graph.prepare import PREPARE
+from ..graph.view import GraphView, known
+from ..mixture.axes import AXES
+from ..mixture.conclude import HOME_CONCLUDE
+from ..mixture.coordinates import COORDINATES
+from ..mixture.em import EM
+from ..mixture.seed import SEED
+from ..mixture.view import MixtureView
+from ..moments import agreed, agreed_words, needs_moments, own_moments
+from ..rescale import RESCALE
 from .cards import CARDS, ROSTER
-from .conclude import HOME_CONCLUDE
-from .coordinates import COORDINATES
-from .em import EM, em_stops
-from .graph import GraphView
-from .mixture import MixtureView
-from .moments import agreed, agreed_words, needs_moments, own_moments
-from .prepare import PREPARE
-from .probe import PROBE
-from .rescale import RESCALE
-from .seed import SEED
-from .subspace import FRAME, HOME_FINISH, HOME_NUMBER, HOME_SETTLE, MATCH, TOTAL_HELLO, TOTAL_ROUND
-from .sums import FEWEST, Masking, largest
+from .graph import FRAME, HOME_FINISH, HOME_NUMBER, HOME_SETTLE, MATCH, TOTAL_HELLO, TOTAL_ROUND
+from .masking import FEWEST, ONLY_SUM, Masking, largest
 
 
 def refuse_large(rows: Mapping[str, Any], names: Sequence[str] | None) -> None:
@@ -60,10 +61,18 @@ def refuse_large(rows: Mapping[str, Any], names: Sequence[str] | None) -> None:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Averaged(ServerState):
+    """The server that knows the means of columns, while deviations from them are summed."""
+
+    means: Array  # d
+
+
 class TotalMoments(Phase):
     """Columns of all clients together: first their means, then the sums of squared deviations from these."""
 
     name = "moments"
+    protect = ONLY_SUM
     doing = "summing up its columns"
     pure = True
     parallel = False
@@ -106,7 +115,7 @@ class TotalMoments(Phase):
 
     def times(self, server: ServerState, settings: Settings) -> int:
         """Where clients agree on units: once, and once more where columns have means."""
-        return int(needs_moments(settings)) * (1 if server.means is None else 2)
+        return int(needs_moments(settings)) * (2 if isinstance(server, Averaged) else 1)
 
     def limit(self, settings: Settings) -> int:
         """Both turns, restarts included."""
@@ -114,8 +123,7 @@ class TotalMoments(Phase):
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The means, once they are known."""
-        known = server.means is not None and server.scaling is None
-        return dict.fromkeys(server.client_ids, self.Ask(means=server.means if known else None))
+        return dict.fromkeys(server.client_ids, self.Ask(means=_means(server)))
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Sum up the columns as they came, categories as indicators of their levels."""
@@ -139,12 +147,16 @@ class TotalMoments(Phase):
         if total.document_counts is not None:
             return agreed_words(server, np.rint(total.document_counts).astype(np.int64), settings)
         if total.totals is not None and total.filled is not None:
-            return replace(server, means=total.totals / np.maximum(total.filled, 1))
+            return become(server, Averaged, means=total.totals / np.maximum(total.filled, 1))
         in_one_unit = total.in_one_unit == how_many(answers)
         whole = total.filled is None or bool((total.filled == total.n_samples).all())
         counts = None if whole else total.filled
-        pooled = scaling.Moments(total.n_samples, server.means, sums, counts)
+        pooled = scaling.Moments(total.n_samples, _means(server), sums, counts)
         return agreed(server, pooled, in_one_unit, settings)
+
+
+def _means(server: ServerState) -> Array | None:
+    return server.means if isinstance(server, Averaged) else None
 
 
 class _Sums(GraphView):
@@ -175,13 +187,6 @@ MASKED = {
 MOMENTS = Masking(TotalMoments())
 _FIRST: tuple[Phase, ...] = (CARDS, ROSTER, MOMENTS, RESCALE)
 _CLOSING: tuple[Phase, ...] = (MASKED[FRAME], HOME_FINISH, MASKED[MATCH], MASKED[HOME_SETTLE], HOME_NUMBER)
-_SAVED = ("F", "W", "T", "Z", "anchor")
-
-
-def _directions(server: ServerState) -> dict[str, Any]:
-    """What the server keeps of the graph view: the directions of the consensus, and how far it shrinks them."""
-    found = {} if server.basis is None else {"basis": server.basis, "ratio": server.ratio}
-    return found | ({} if server.kappa is None else {"kappa": server.kappa})
 
 
 class GraphSums(_Sums):
@@ -191,11 +196,10 @@ class GraphSums(_Sums):
     opening = (*_FIRST, MASKED[TOTAL_HELLO], PREPARE)
     loop = MASKED[TOTAL_ROUND]
     closing = _CLOSING
-    saved = _SAVED
 
-    def common(self, server: ServerState) -> dict[str, Any]:
-        """Directions of the consensus."""
-        return _directions(server)
+    def common(self, server: Any) -> dict[str, Any]:
+        """Directions of the consensus, and how far it shrinks them."""
+        return {"basis": server.basis, "ratio": server.ratio} | known(kappa=server.kappa)
 
 
 class MixtureSums(_Sums, MixtureView):
@@ -211,29 +215,7 @@ class AutoSums(_Sums, AutoView):
     """The mixture view, and where rows say so the graph view after it, by sums."""
 
     name = "fmtc-auto-sums"
-    opening = MixtureSums.opening
-    loop = MASKED[TOTAL_ROUND]
-    closing = (*_CLOSING, HOME_CONCLUDE)
-    saved = (*MixtureView.saved, *_SAVED)
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """Those of both views, and the comparison between them."""
-        own = (MASKED[TOTAL_HELLO], PREPARE)
-        return (*self.opening, MASKED[EM], MASKED[PROBE], *own, self.loop, *self.closing)
-
-    @property
-    def loops(self) -> tuple[Phase, ...]:
-        """Rounds of the mixture, then rounds of the graph view."""
-        return MASKED[EM], self.loop
-
-    def loop_stops(self, loop: Phase, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
-        """As in the view that the loop belongs to."""
-        return em_stops(history, settings) if loop is MASKED[EM] else self.stop_reason(history, settings)
-
-    def common(self, server: ServerState) -> dict[str, Any]:
-        """What the chosen view has in common."""
-        return super().common(server) if server.view == "mixture" else _directions(server)
 
 
-GRAPH, MIXTURE, AUTO = GraphSums(), MixtureSums(), AutoSums()
+GRAPH, MIXTURE = GraphSums(), MixtureSums()
+AUTO = AutoSums(MIXTURE, GRAPH, MASKED[PROBE])

@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, rotated
-from ..kernels.embedding import relative_move, update_embedding
-from ..kernels.objective import local_terms
-from ..kernels.projection import update_projection
-from ..linalg.arrays import asarray_like, contiguous, to_numpy
-from ..linalg.stacks import blocks
-from ..server import RoundReport, ServerState, columns_of, server_step
-from ..settings import Settings
-from .base import Array, Phase, array, number, required
+from ...kernels.embedding import relative_move, update_embedding
+from ...kernels.objective import local_terms
+from ...kernels.projection import update_projection
+from ...linalg.arrays import asarray_like, contiguous, to_numpy
+from ...linalg.stacks import blocks
+from ...privacy.rules import FIRST, Protection
+from ...server import RoundReport
+from ...settings import Settings
+from ...state import become
+from ..base import Array, Phase, array, number
+from .consensus import server_step
+from .state import GraphServer, Prepared, prepared, rotated
 
 SECOND_PASS_AFTER = 2  # rounds; which of several solutions the run approaches is decided in the first ones
 
@@ -34,6 +37,7 @@ class Round(Phase):
 
     name = "round"
     doing = "in a round"
+    protect = Protection("A person is told of few rows, or of one that dominates.", few_rows=True, dominance=FIRST)
     resumes = True
     persists = True
 
@@ -71,34 +75,29 @@ class Round(Phase):
             "How well the groups follow the features linearly.",
         )
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """In the graph view."""
-        return int(server.view != "mixture")
-
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: GraphServer, settings: Settings) -> dict[str, Any]:
         """Cut each client its slice of Z - Y/rho."""
         d, K, m = server.Z.shape
         anchors = np.empty((m, d, K), server.Z.dtype)
         for b in blocks(server.Z):
             anchors[:, b] = np.moveaxis(server.Z[b] - server.Y[b] / server.rho, 2, 0)
-        before = None if server.mixture is None else server.mixture.rounds
         return {
             cid: self.Ask(
-                anchor=_as_sent(anchors[t][:, columns_of(server, t)], settings),
+                anchor=_as_sent(anchors[t][:, server.columns_of(t)], settings),
                 rotation=server.rotations.get(cid),
-                before=before,
+                before=server.before,
             )
             for t, cid in enumerate(server.client_ids)
         }
 
-    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+    def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Prepared, Answer]:
         """Turn to the common frame, then W (Eq. 12) and F (Eq. 14-16)."""
-        client = rotated(client, ask.rotation)
-        client, cut, misfit = one_pass(client, ask.anchor, settings, round_no - (ask.before or 0))
+        turned = rotated(prepared(client), ask.rotation)
+        client, cut, misfit = one_pass(turned, ask.anchor, settings, round_no - (ask.before or 0))
         client = replace(client, round_no=round_no)
         return client, self.Answer(W=_as_sent(to_numpy(client.W), settings), cut=cut, misfit=misfit)
 
-    def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: Any, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
         """Another number of columns than the client has clusters."""
         return {
             cid: f"has {answer.W.shape[1]} columns, and its client has said {server.clusters[cid]} clusters"
@@ -107,28 +106,26 @@ class Round(Phase):
         }
 
     def reduce(
-        self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings
-    ) -> tuple[ServerState, RoundReport]:
+        self, server: GraphServer, answers: MutableMapping[str, Answer], settings: Settings
+    ) -> tuple[GraphServer, RoundReport]:
         """Align, prox (Eq. 18), dual step (Eq. 19)."""
         return server_step(server, answers, settings, workspace=server.workspace)
 
 
-def one_pass(client: ClientState, anchor: Array, settings: Settings, number: int) -> tuple[ClientState, float, float]:
+def one_pass(client: Prepared, anchor: Array, settings: Settings, number: int) -> tuple[Prepared, float, float]:
     """The client after its W-step and F-step of a round, and the two terms of its objective.
 
     Parameters
     ----------
-    client : ClientState
+    client : Prepared
     anchor : array of shape (d, k)
         Z - Y/rho.
     settings : Settings
     number : int
         Which round this is, the first being 1.
     """
-    graph, factors, F = required(client, "graph", "factors", "F")
-    (rows,), solver = required(client, "rows"), settings.solver
-    client = replace(client, F=None, own=None, model=None)  # to be let go of as soon as there is another
-    anchor, F = asarray_like(anchor, F), graph.to_graph_order(F)
+    graph, factors, rows, solver = client.graph, client.factors, client.rows, settings.solver
+    anchor, F = asarray_like(anchor, client.F), graph.to_graph_order(client.F)
     alpha, eta, n_inner, min_move = settings.alpha, client.eta, solver.n_inner, settings.min_move
     for _ in range(2 if solver.accelerate and number > SECOND_PASS_AFTER else 1):
         W = update_projection(factors, graph.to_client_order(F), anchor)
@@ -139,7 +136,7 @@ def one_pass(client: ClientState, anchor: Array, settings: Settings, number: int
     cut, misfit = local_terms(graph.laplacian, F, target)
     # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
     F, W = contiguous(graph.to_client_order(F)), contiguous(W)
-    return replace(client, F=F, W=W, anchor=anchor), cut, misfit
+    return become(client, Prepared, F=F, W=W, anchor=anchor), cut, misfit
 
 
 def _as_sent(A: Array, settings: Settings) -> Array:

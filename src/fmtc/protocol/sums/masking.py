@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, RefusedError, TrustError
-from ..linalg import fixed
-from .base import Array, Failure, Phase, Summed, array, check, digest, entries, number, pack
+from ...errors import DataError, RefusedError, TrustError
+from ...linalg import fixed
+from ...privacy.rules import OnlySum
+from ..base import Array, Failure, Phase, Summed, array, check, digest, entries, number, pack
 
 FEWEST = 3  # clients: of two, each knows the other's part from the sum
+ONLY_SUM = OnlySum("A mask: only the sum over all clients can be read.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,19 +38,10 @@ class Masked:
     )
 
 
-COPIED = (
-    "name",
-    "doing",
-    "Ask",
-    "subject",
-    "resumes",
-    "persists",
-    "pure",
-    "rebuilds",
-    "parallel",
-    "threads",
-    "concludes",
-)
+AS_INNER = (  # of a phase with masked answers: all but what its answers look like, and how they are added up
+    "name", "doing", "Ask", "subject", "resumes", "persists", "pure", "rebuilds", "parallel", "threads", "concludes",
+    "times", "limit", "noise", "charge", "reply", "check_ask",
+)  # fmt: skip
 
 
 class Masking(Phase):
@@ -61,29 +54,14 @@ class Masking(Phase):
     """
 
     Answer = Masked
+    protect = ONLY_SUM
 
     def __init__(self, inner: Phase):
         if not inner.sums:
             raise TypeError(f"phase {inner.name!r} needs more than the sum of its answers")
         self.inner = inner
-        for name in COPIED:
+        for name in AS_INNER:
             setattr(self, name, getattr(inner, name))
-
-    def times(self, server: Any, settings: Any) -> int:
-        """As the phase itself."""
-        return self.inner.times(server, settings)
-
-    def limit(self, settings: Any) -> int:
-        """As the phase itself."""
-        return self.inner.limit(settings)
-
-    def noise(self, ask: Any, settings: Any) -> Mapping[str, float]:
-        """As the phase itself."""
-        return self.inner.noise(ask, settings)
-
-    def charge(self, settings: Any) -> float:
-        """As the phase itself."""
-        return self.inner.charge(settings)
 
     def asks(self, server: Any, settings: Any) -> Mapping[str, Any]:
         """As the phase itself, and the same for all: masks cancel only between clients with the same question."""
@@ -92,14 +70,6 @@ class Masking(Phase):
         if any(ask is not first and digest(ask) != digest(first) for ask in found.values()):
             raise RuntimeError(f"phase {self.name!r} asks clients different questions, whose answers do not add up")
         return found
-
-    def reply(self, client: Any, ask: Any, settings: Any, round_no: int) -> tuple[Any, Any]:
-        """As the phase itself: what it gives is masked on the way out."""
-        return self.inner.reply(client, ask, settings, round_no)
-
-    def check_ask(self, ask: Any, sizes: Mapping[str, int]) -> None:
-        """As the phase itself."""
-        self.inner.check_ask(ask, sizes)
 
     def check_answer(self, answer: Any, ask: Any, sizes: Mapping[str, int]) -> None:
         """Raise `RefusedError` where a masked answer is not as long as its layout says, or holds other fields."""

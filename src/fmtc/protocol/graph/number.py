@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..client import ClientState, Clusters, input_rows, stream
-from ..errors import RefusedError
-from ..kernels.alignment import numbers_of
-from ..kernels.centers import row_norms, unit_centers
-from ..kernels.embedding import spectral_start
-from ..kernels.graph import Graph
-from ..kernels.objective import dot
-from ..linalg.arrays import asarray_like, double, to_device_of, to_numpy
-from ..linalg.sparse import affine
-from ..mixture import personal
-from ..mixture.steps import Common
-from ..models import GraphModel
-from ..refit import with_clusters
-from ..server import ServerState
-from ..settings import Settings
-from .alone import WHEN, chosen, compares, is_compared
-from .base import Array, Phase, array, number, required
-from .em import among, first_statistics, is_partial, order_field, partial_field, settle_pool, widened
-from .folds import graph_common, home_of, with_calibration
+from ...client import input_rows, stream
+from ...errors import RefusedError
+from ...kernels.alignment import numbers_of
+from ...kernels.centers import row_norms, unit_centers
+from ...kernels.embedding import spectral_start
+from ...kernels.graph import Graph
+from ...kernels.objective import dot
+from ...linalg.arrays import asarray_like, double, to_device_of, to_numpy
+from ...linalg.sparse import affine
+from ...mixture import personal
+from ...mixture.steps import Common
+from ...models import GraphModel
+from ...privacy.rules import Shares
+from ...refit import with_clusters
+from ...settings import Settings
+from ...state import become, reached
+from ..alone import WHEN, chosen, compares, is_compared
+from ..base import Array, Phase, array, number
+from ..folds import graph_common, home_of, with_calibration
+from ..mixture.em import among
+from ..mixture.state import Concluded, Mixing
+from .settle import first_statistics, is_partial, order_field, partial_field, settle_pool, widened
+from .state import Clustered, Clusters, Finished, Numbered
 
 
 def _are_parts(shares: Any, sizes: Mapping[str, int]) -> str | None:
@@ -44,13 +48,18 @@ class Presence:
     )  # fmt: skip
 
 
-def present(client: ClientState) -> Presence:
+SHARES = Shares("Clusters of few rows look absent.")
+
+
+def present(client: Numbered | Concluded) -> Presence:
     """The answer of a client that has its labels; the outbox hides small clusters."""
-    labels, model = required(client, "labels", "model")
-    return Presence(shares=np.bincount(labels, minlength=model.k) / max(len(labels), 1))
+    return Presence(shares=np.bincount(client.labels, minlength=client.model.k) / max(len(client.labels), 1))
 
 
-def with_presence(server: ServerState, answers: Mapping[str, Any]) -> ServerState:
+Last = TypeVar("Last", bound=Mixing)
+
+
+def with_presence(server: Last, answers: Mapping[str, Any]) -> Last:
     """The server, which knows how much of each concept clients have."""
     said = {cid: answer.shares for cid, answer in answers.items() if isinstance(answer, Presence)}
     return replace(server, presence=dict(sorted({**server.presence, **said}.items())))  # some may answer later
@@ -61,6 +70,7 @@ class Number(Phase):
 
     name = "number"
     doing = "numbering its clusters"
+    protect = SHARES
     concludes = True
     Answer: ClassVar[type] = Presence
 
@@ -81,11 +91,7 @@ class Number(Phase):
             "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
         )  # fmt: skip
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, in the graph view."""
-        return int(server.view != "mixture")
-
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: Finished, settings: Settings) -> dict[str, Any]:
         """The order of each client, and the parameters of the mixture if there is one."""
         last: dict[str, Any] = {"partial": is_partial(server), "compare": compares(server, settings)}
         if server.mixture is not None:
@@ -93,14 +99,15 @@ class Number(Phase):
             last |= {name: getattr(server.mixture, name) for name in names}
         return {cid: self.Ask(order=order, **last) for cid, order in server.orders.items()}
 
-    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
+    def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """Take the common numbers; with a mixture, personal means in place of k-means centres."""
-        (own,), k = required(client, "own"), client.k
+        client = reached(client, Clustered)
+        own, k = client.own, client.k
         if ask.means is not None and not settings.solver.mixes:
             raise RefusedError("parameters of a mixture came in a run that ends with k-means")
         if ask.partial:
-            own, (F,) = widened(own, ask), required(client, "F")
-            client = replace(client, F=F @ asarray_like(own.axes, F))
+            own = widened(own, ask)
+            client = replace(client, F=client.F @ asarray_like(own.axes, client.F))
             model = replace(own.model, shares=(ask.order >= 0) / k)
         else:
             model = replace(own.model, centers=own.model.centers[ask.order])
@@ -117,15 +124,15 @@ class Number(Phase):
         labels = to_numpy(labels)
         agreement, misses = None, False
         if settings.solver.labels_from == "projection" and k > 1 and client.graph is not None:
-            agreement, misses = _followed(client, labels, settings)
-        client = replace(client, own=None, model=model, labels=labels, agreement=agreement, misses=misses)
-        if is_compared(client, ask.compare, settings):
-            client = chosen(client, settings, "graph")
-        known = graph_common(client, None if ask.means is None else _common(ask), own.axes)
-        client = with_calibration(replace(client, home=home_of(client, known, settings)), settings)
-        return client, present(client)
+            agreement, misses = _followed(client, client.graph, labels, settings)
+        found = become(client, Numbered, model=model, labels=labels, agreement=agreement, misses=misses)
+        if is_compared(found, ask.compare, settings):
+            found = chosen(found, settings, "graph")
+        known = graph_common(found, None if ask.means is None else _common(ask), own.axes)
+        found = with_calibration(replace(found, home=home_of(found, known, settings)), settings)
+        return found, present(found)
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:
+    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Settings) -> Any:
         """Keep who has how much of what, for the atlas."""
         return with_presence(server, answers)
 
@@ -140,7 +147,7 @@ OWN_CUT_ROWS = 20_000  # above, any line crosses relatively fewer links
 SMALLEST_PART = 0.15  # relative to parts of equal size: a few outliers are no part
 
 
-def _followed(client: ClientState, labels: Array, settings: Settings) -> tuple[float, bool]:
+def _followed(client: Clustered, graph: Graph, labels: Array, settings: Settings) -> tuple[float, bool]:
     """Agreement of the labels with those of F, and whether they miss parts that the graph clearly has.
 
     F is held to a linear function of the columns, so that it may miss what the columns cannot say and agree all the
@@ -149,7 +156,7 @@ def _followed(client: ClientState, labels: Array, settings: Settings) -> tuple[f
     """
     from sklearn.metrics import adjusted_rand_score
 
-    F, graph = required(client, "F", "graph")
+    F = client.F
     rng, n, k = stream(settings.seed, client.client_id, "agreement"), len(labels), client.k
     if F.shape[1] > k:  # the numbers of its own concepts only
         labels = np.unique(labels, return_inverse=True)[1]

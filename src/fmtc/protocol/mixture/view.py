@@ -11,23 +11,24 @@ conclude     concepts take their numbers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..client import ClientState
-from ..models import MixtureModel
-from ..server import ServerState
-from ..settings import Settings
+from ...client import ClientState
+from ...models import MixtureModel
+from ...settings import Settings
+from ...state import become
+from ..base import Phase
+from ..graph.view import GraphView, known
+from ..method import ClientResult
+from ..moments import MOMENTS
+from ..rescale import RESCALE
 from .axes import AXES
-from .base import Phase, required
 from .conclude import CONCLUDE
 from .coordinates import COORDINATES
 from .em import EM, em_stops
-from .graph import GraphView, known
-from .method import ClientResult
-from .moments import MOMENTS
-from .rescale import RESCALE
 from .seed import SEED
+from .state import Concluded, Counted, MixtureServer, Reading, Tallied
 
 
 class MixtureView(GraphView):
@@ -46,16 +47,19 @@ class MixtureView(GraphView):
         """A likelihood that hardly changes, or all rounds done."""
         return em_stops(history, settings)
 
-    def common(self, server: ServerState) -> dict[str, Any]:
+    def restored(self, client: ClientState, round_no: int, arrays: Mapping[str, Any]) -> Any:
+        """The client as it was after a round; it reads its rows as a mixture if it did."""
+        return become(client, Counted if isinstance(client, Reading) else Tallied, round_no=round_no, **arrays)
+
+    def common(self, server: MixtureServer) -> dict[str, Any]:
         """Common parameters of the concepts."""
-        mixture = required(server, "mixture")[0].best(1)
+        mixture = server.mixture.best(1)
         found = {"means": mixture.means[0], "covariance": mixture.covariance[0]}
         return found | known(kappa=server.kappa, influence=server.influence)
 
-    def result(self, client: ClientState) -> ClientResult:
+    def result(self, client: Concluded) -> ClientResult:  # type: ignore[override]
         """Model and labels of a client after the run."""
-        model, labels = required(client, "model", "labels")
-        return ClientResult(model, labels, choice=client.choice, home=client.home)
+        return ClientResult(client.model, client.labels, choice=client.choice, home=client.home)
 
 
 METHOD = MixtureView()

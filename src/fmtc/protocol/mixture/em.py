@@ -8,23 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, Clusters
-from ..errors import RefusedError
-from ..kernels.alignment import numbers_of, widening
-from ..kernels.centers import label_sums
-from ..kernels.containment import MOST_SLICES
-from ..linalg.arrays import asarray_like, double, is_tensor, to_numpy
-from ..mixture import Cells, e_step, personal, summed
-from ..mixture.bounds import impossible_sums, limited
-from ..mixture.pooling import Pool, added, pooled, pulls, weighted
-from ..mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
-from ..server import Mixture, RoundReport, ServerState, heard, noted, row_weights
-from ..settings import EM_ROUNDS, EM_TOL, Settings
-from .base import REPEATS, RESTARTS, Array, Phase, above, array, how_many, number, required
+from ...errors import RefusedError
+from ...kernels.containment import MOST_SLICES
+from ...mixture import Cells, e_step, personal, summed
+from ...mixture.bounds import impossible_sums, limited
+from ...mixture.pooling import Pool, added, pooled, pulls, weighted
+from ...mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
+from ...privacy.rules import MixtureSums
+from ...server import RoundReport, ServerState, heard, noted, row_weights
+from ...settings import EM_ROUNDS, EM_TOL, Settings
+from ...state import become, reached
+from ..base import RESTARTS, Array, Phase, above, array, how_many
 from .coordinates import SAMPLE, sampled
+from .state import Counted, Mixture, MixtureServer, Tallied, category_levels
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
-SETTLE_STEPS = 60
+PROTECT = MixtureSums("Sums over rows; the policy says what becomes of those over few.")
 CLOSE = 8.0, 4.0  # distance and scatter of one client's projections, in medians: they are in a common frame
 
 
@@ -32,29 +31,6 @@ def is_order(order: Any, sizes: Mapping[str, int]) -> str | None:
     """Accept orders of 0, 1, 2, ..."""
     right = np.array_equal(np.sort(order), np.arange(len(order)))
     return None if right else f"is not an order of {len(order)} clusters"
-
-
-def is_partial_order(order: Any, sizes: Mapping[str, int]) -> str | None:
-    """Accept orders of the client's clusters 0, 1, 2, ..., with -1 in place of concepts that it lacks."""
-    k = sizes.get("k", len(order))
-    right = np.array_equal(np.sort(order), np.maximum(np.arange(len(order)) + k - len(order), -1)) and k <= len(order)
-    return None if right else f"does not give each of {k} clusters a number of its own"
-
-
-def order_field() -> Any:
-    """Which cluster takes which number."""
-    return array(
-        "K", "the client's cluster that takes each common number, -1 for a concept that it lacks",
-        "How its order of cluster sizes compares with that of the others.", kind="int", check=is_partial_order,
-    )  # fmt: skip
-
-
-def partial_field() -> Any:
-    """Whether axes become concepts."""
-    return number(
-        "whether clients lack concepts: axes of projections are then concepts", "That a silo lacks one.", kind="flag",
-        when="where clients lack concepts",
-    )  # fmt: skip
 
 
 def _positive_definite(S: Any, sizes: Mapping[str, int]) -> str | None:
@@ -183,10 +159,15 @@ def _stacked(parts: list[Sums], name: str) -> Array:
 
 
 def next_round(
-    server: ServerState, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...], *, contains: bool = False
+    server: ServerState,
+    mixture: Mixture,
+    answers: Mapping[str, Answer],
+    pool: Pool,
+    levels: tuple[int, ...] = (),
+    *,
+    contains: bool = False,
 ) -> NextRound:
     """Common parameters after a round, and what it says about the clients."""
-    (mixture,) = required(server, "mixture")
     weights = row_weights(server) or {}
     said = {cid: answers[cid] for cid in heard(server, answers)}
     count = how_many(answers) - (len(answers) - len(said))
@@ -229,10 +210,9 @@ class NextRound:
 
 
 def impossible_rounds(
-    server: ServerState, answers: Mapping[str, Answer], levels: tuple[int, ...], told: Mapping[str, tuple[int, ...]]
+    mixture: Mixture, answers: Mapping[str, Answer], levels: tuple[int, ...], told: Mapping[str, tuple[int, ...]]
 ) -> dict[str, str]:
     """What no rows can give, by client."""
-    (mixture,) = required(server, "mixture")
     found = {}
     for cid, answer in answers.items():
         n_starts, k, r = answer.means.shape
@@ -257,12 +237,13 @@ def _unpacked(answer: Answer, s: int, k: int, r: int, levels: tuple[int, ...]) -
     )  # fmt: skip
 
 
-def known_parameters(server: ServerState, levels: tuple[int, ...], pool: Pool) -> dict[str, Personal]:
+def known_parameters(
+    mixture: Mixture, parts: Mapping[str, Array], levels: tuple[int, ...], pool: Pool
+) -> dict[str, Personal]:
     """The clients' own parameters, as the server can know them: all but a shift of the silo as a whole."""
-    (mixture,) = required(server, "mixture")
     common, found = mixture.best(1).common(0), {}
     (k, r), owner = common.means.shape, np.repeat(np.arange(len(levels)), levels)
-    for cid, numbers in server.parts.items():
+    for cid, numbers in parts.items():
         sums = unpacked(numbers, k, r, levels)
         n, w = sums.counts, np.where(sums.weights > 0, sums.weights, np.inf)
         b = np.where(sums.weights > 0, 1 / w - 1 / np.maximum(n, 1e-300), 0.0)[:, None]
@@ -272,19 +253,14 @@ def known_parameters(server: ServerState, levels: tuple[int, ...], pool: Pool) -
     return found
 
 
-def statistics_of(client: ClientState, keep: Array) -> list[Statistics]:
+def statistics_of(client: Tallied, keep: Array) -> list[Statistics]:
     """What the client kept of its last E-step, for the starts with these numbers."""
-    starts, counts, sums, tallies, shifts = required(client, "starts", "counts", "sums", "tallies", "shifts")
-    place = {int(number): s for s, number in enumerate(starts)}
+    counts, sums, tallies, shifts = client.counts, client.sums, client.tallies, client.shifts
+    place = {int(number): s for s, number in enumerate(client.starts)}
     gone = [int(number) for number in keep if int(number) not in place]
     if gone:
         raise RefusedError(f"start {gone[0]} of the mixture is not one of those that went on")
     return [Statistics(counts[s], sums[s], tallies[s], shifts[s]) for s in (place[int(number)] for number in keep)]
-
-
-def category_levels(mixture: Mixture, settings: Settings) -> tuple[int, ...]:
-    """Levels of the categories of a mixture over columns; in principal axes they are numbers like all others."""
-    return tuple(size for size in settings.levels if size) if mixture.axes is None else ()
 
 
 def pool_of(settings: Settings) -> Pool:
@@ -300,53 +276,47 @@ class _EM(Phase):
 
     name = "em"
     doing = "in a round of its mixture"
+    protect = PROTECT
     sums = True
     resumes = True
     persists = True
     Ask = Ask
     Answer = Answer
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """In the mixture view, and where the view is still to be decided."""
-        return int(server.view != "graph")
-
     def limit(self, settings: Settings) -> int:
         """All rounds, and as many as a run that is started again may repeat."""
         return EM_ROUNDS * settings.max_iter + RESTARTS
 
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: MixtureServer, settings: Settings) -> dict[str, Any]:
         """The same parameters for everyone."""
-        (mixture,) = required(server, "mixture")
-        return dict.fromkeys(server.client_ids, asked(mixture))
+        return dict.fromkeys(server.client_ids, asked(server.mixture))
 
-    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
+    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Counted, Any]:
         """The client's own parameters, E-step, sums."""
-        (cells,) = required(client, "cells")
+        client = reached(client, Counted)
         before = statistics_of(client, ask.keep)
-        rows = cells if len(before) == 1 else sampled(client, settings)
+        rows = client.cells if len(before) == 1 else sampled(client, settings)
         after, answer = one_round(rows, ask, before, pool_of(settings))
-        client = replace(
-            client,
+        client = become(
+            client, Counted,
             counts=np.array([own.counts for own in after]), sums=np.array([own.sums for own in after]),
             tallies=np.array([own.levels for own in after]), shifts=np.array([own.shift for own in after]),
             starts=np.array(ask.keep), round_no=round_no,
         )  # fmt: skip
         return client, answer
 
-    def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: MixtureServer, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
         """Sums of no rows, or of other rows than before."""
-        (mixture,) = required(server, "mixture")
         told = {cid: (int(known[0]), min(int(known[0]), SAMPLE)) for cid, known in server.told.items()}
-        return impossible_rounds(server, answers, category_levels(mixture, settings), told)
+        levels = category_levels(server.mixture.axes, settings)
+        return impossible_rounds(server.mixture, answers, levels, told)
 
     def reduce(
-        self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings
-    ) -> tuple[ServerState, RoundReport]:
+        self, server: MixtureServer, answers: MutableMapping[str, Any], settings: Settings
+    ) -> tuple[MixtureServer, RoundReport]:
         """Add up, pool, and let the best starts go on."""
-        (mixture,) = required(server, "mixture")
-        levels = category_levels(mixture, settings)
-        contains = settings.solver.contains
-        found = next_round(server, answers, pool_of(settings), levels, contains=contains)
+        levels, contains = category_levels(server.mixture.axes, settings), settings.solver.contains
+        found = next_round(server, server.mixture, answers, pool_of(settings), levels, contains=contains)
         mixture = found.mixture.best(COMPARED.get(found.mixture.rounds, len(found.mixture.keep)))
         parts = {**server.parts, **found.parts}
         server = replace(server, mixture=mixture, held=noted(server.held, found.capped), parts=parts)
@@ -384,119 +354,3 @@ def em_stops(history: Any, settings: Settings) -> tuple[bool, str] | None:
 
 
 EM = _EM()
-
-
-# --------------------------------------------------------------------------------------------- mixture of projections
-
-
-class Settle(Phase):
-    """A round of the mixture over projections: the last stage of the graph view."""
-
-    name = "settle"
-    doing = "finding its clusters with the others"
-    Answer = Answer
-
-    @dataclass(frozen=True, kw_only=True)
-    class Ask(Ask):
-        """Common parameters, and which clusters are the same."""
-
-        step: int = number("which round of the mixture this is", "How far the mixture is.", kind="count")
-        order: Array = order_field()
-        partial: bool | None = partial_field()
-
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """Until the likelihood hardly changes."""
-        if server.mixture is None or server.view == "mixture":
-            return 0
-        return server.mixture.rounds if server.mixture.settled else SETTLE_STEPS
-
-    def limit(self, settings: Settings) -> int:
-        """All rounds, restarts included."""
-        return REPEATS * SETTLE_STEPS if settings.solver.mixes else 0
-
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
-        """The same parameters for everyone."""
-        (mixture,) = required(server, "mixture")
-        last = vars(asked(mixture)) | {"step": mixture.rounds, "partial": is_partial(server)}
-        return {cid: self.Ask(**last, order=order) for cid, order in server.orders.items()}
-
-    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
-        """E-step over the normalised projections; asked twice for the same round, it gives the same answer.
-
-        Who missed rounds continues with its own last sums; who missed all, with its k-means clusters.
-        """
-        own = widened(required(client, "own")[0], ask)
-        if 0 < ask.step < own.step:
-            raise RefusedError(f"round {ask.step} of the mixture cannot follow round {own.step}")
-        before = own.before if ask.step == own.step else own.statistics
-        if before is None or not ask.step:
-            before = first_statistics(own, ask.order)
-        cells = Cells(double(own.E), np.zeros((own.E.shape[0], 0), np.int64)) if own.cells is None else own.cells
-        after, answer = one_round(cells, ask, [before], settle_pool(settings, cells.n), ask.order >= 0)
-        own = replace(own, cells=cells, before=before, statistics=after[0], step=ask.step)
-        return replace(client, own=own), answer
-
-    def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
-        """Sums of no rows."""
-        return impossible_rounds(server, answers, (), {})
-
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:
-        """Add up and pool."""
-        (mixture,) = required(server, "mixture")
-        before = mixture.scores[0] if mixture.rounds else -np.inf
-        contains = settings.solver.contains
-        found = next_round(server, answers, settle_pool(settings, words=server.words), (), contains=contains)
-        mixture = found.mixture
-        done = abs(found.score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
-        mixture, parts = replace(mixture, settled=bool(done)), {**server.parts, **found.parts}
-        return replace(server, mixture=mixture, held=noted(server.held, found.capped), parts=parts)
-
-
-def first_statistics(own: Clusters, order: Array) -> Statistics:
-    """Sums of the projections in each of the client's k-means clusters, in the common order."""
-    k = len(order)
-    if is_tensor(own.E):  # of all concepts: nothing is missing
-        labels = asarray_like(numbers_of(order), own.labels)[own.labels]
-        sums, counts = map(to_numpy, label_sums(own.E, labels, k))
-        return Statistics(counts, sums, np.zeros((k, 0)), np.zeros(sums.shape[1]))
-    labels = numbers_of(order)[to_numpy(own.labels)]
-    E = np.nan_to_num(to_numpy(double(own.E)))
-    one = np.zeros((len(E), k))
-    one[np.arange(len(E)), labels] = 1
-    return Statistics(one.sum(axis=0), one.T @ E, np.zeros((k, 0)), np.zeros(E.shape[1]))
-
-
-def is_partial(server: ServerState) -> bool | None:
-    """Whether clients lack concepts, as questions say it."""
-    return None if server.has is None else True
-
-
-def widened(own: Clusters, ask: Any) -> Clusters:
-    """A client's clusters with an axis for each concept; unknown (NaN) along those that it lacks.
-
-    Nothing to do where no client lacks any: projections are in a common frame then.
-    """
-    if not ask.partial or own.axes is not None:
-        return own
-    P = widening(own.model.centers, ask.order)
-    lacking = ~P.any(axis=0)
-    E = to_numpy(double(own.E)) @ P
-    E[:, lacking] = np.nan
-    centers = np.zeros((len(ask.order), len(ask.order)))
-    centers[ask.order >= 0] = (own.model.centers @ P)[ask.order[ask.order >= 0]]
-    model = replace(own.model, W=(own.model.W @ P).astype(own.model.W.dtype), centers=centers)
-    return replace(own, E=E, model=model, axes=P)
-
-
-SETTLED = 1e-5  # change of the log-likelihood of a row that ends it
-
-
-EVEN = 0.5  # rows in equal shares that a silo's own shares get, for each of its rows: cuts prefer even clusters
-
-
-def settle_pool(settings: Settings, n_rows: int = 1, *, words: bool = False) -> Pool:
-    """Shares drawn to equal ones; silos do not shift as a whole: projections are in a common frame already."""
-    return Pool(spread=settings.spread_of(words), drift=0.0, concentration=EVEN * n_rows, even=True)
-
-
-SETTLE = Settle()

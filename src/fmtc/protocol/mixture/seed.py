@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState
-from ..mixture.bounds import impossible_steps
-from ..mixture.pooling import floored
-from ..mixture.starts import CATEGORY_WEIGHT, assign_sums, first_common, first_statistics, is_centred, moved, shape
-from ..server import Mixture, ServerState, heard
-from ..settings import Settings
-from .base import REPEATS, Array, Phase, above, array, required
+from ...mixture.bounds import impossible_steps
+from ...mixture.pooling import floored
+from ...mixture.starts import CATEGORY_WEIGHT, assign_sums, first_common, first_statistics, is_centred, moved, shape
+from ...privacy.rules import ClusterSums
+from ...server import heard
+from ...settings import Settings
+from ...state import become, reached
+from ..base import REPEATS, Array, Phase, above, array
 from .coordinates import fresh_centers, sampled
+from .state import Counted, Mixture, MixtureServer, Reading, Seeding, Seeds, category_levels
 
 STEPS = 8
 HANDICAP = 0.2  # log-likelihood per row that a start along one coordinate must gain: structure in all counts more
@@ -26,6 +28,7 @@ class Seed(Phase):
 
     name = "seed"
     doing = "looking for a start of its mixture"
+    protect = ClusterSums("Sums over rows; the policy says what becomes of those over few.")
     sums = True
     persists = True
 
@@ -51,37 +54,35 @@ class Seed(Phase):
             "Where the silo's clusters lie; of a cluster of one row, that row.",
         )  # fmt: skip
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """A few steps, where a mixture may be fitted."""
-        return 0 if server.mixture is None or server.view == "graph" else STEPS
+    def times(self, server: Any, settings: Settings) -> int:
+        """A few steps."""
+        return STEPS
 
     def limit(self, settings: Settings) -> int:
         """All steps, restarts included."""
         return REPEATS * STEPS
 
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: Seeding, settings: Settings) -> dict[str, Any]:
         """The same centres for everyone."""
-        (mixture,) = required(server, "mixture")
-        return dict.fromkeys(server.client_ids, self.Ask(centers=mixture.centers, weights=mixture.weights))
+        return dict.fromkeys(server.client_ids, self.Ask(centers=server.seeds.centers, weights=server.seeds.weights))
 
-    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+    def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Counted, Answer]:
         """One step; the client keeps its own sums: the mixture begins with the last ones."""
-        required(client, "cells")
-        cells = sampled(client, settings)
+        cells = sampled(reached(client, Reading), settings)
         mean = shape(cells).mean
         origins = np.array([mean if is_centred(start) else np.zeros_like(mean) for start in range(len(ask.centers))])
         counts, sums = assign_sums(cells, ask.centers, origins, ask.weights)
         r = cells.r
         own = [first_statistics(counts[s], sums[s], origins[s], r, origins[s][:r]) for s in range(len(counts))]
-        client = replace(
-            client,
+        client = become(
+            client, Counted,
             counts=np.array([part.counts for part in own]), sums=np.array([part.sums for part in own]),
             tallies=np.array([part.levels for part in own]), shifts=np.array([part.shift for part in own]),
             starts=np.arange(len(own)),
         )  # fmt: skip
         return client, self.Answer(counts=counts, sums=sums)
 
-    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: Seeding, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
         """Clusters that the client's own moments rule out."""
         found = {}
         for cid, answer in answers.items():
@@ -95,48 +96,45 @@ class Seed(Phase):
                 found[cid] = why
         return found
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
-        """Move the centres; and have common parameters ready, should this have been the last step."""
-        (mixture,) = required(server, "mixture")
+    def reduce(
+        self, server: Seeding, answers: MutableMapping[str, Answer], settings: Settings
+    ) -> Seeding | MixtureServer:
+        """Move the centres; after the last step, begin with common parameters."""
         said = [answers[cid] for cid in heard(server, answers)]
         counts = np.sum([answer.counts for answer in said], axis=0)
         sums = np.sum([answer.sums for answer in said], axis=0)
-        turn = mixture.rounds + 1
-        fresh = fresh_centers(mixture, mixture.weights, settings, turn)
-        centers = moved(mixture.centers, counts, sums, fresh)
-        if turn < STEPS:
-            return replace(server, mixture=replace(mixture, centers=centers, rounds=turn))
-        return replace(server, mixture=_begin(mixture, counts, sums, settings))
+        seeds = replace(server.seeds, turn=server.seeds.turn + 1)
+        if seeds.turn == STEPS:
+            return become(server, MixtureServer, mixture=_begin(seeds, counts, sums, settings))
+        centers = moved(seeds.centers, counts, sums, fresh_centers(seeds, settings))
+        return replace(server, seeds=replace(seeds, centers=centers))
 
 
-def _begin(mixture: Mixture, counts: Array, sums: Array, settings: Settings) -> Mixture:
+def _begin(seeds: Seeds, counts: Array, sums: Array, settings: Settings) -> Mixture:
     """Common parameters of all starts before the first E-step."""
-    levels = tuple(size for size in settings.levels if size) if mixture.axes is None else ()
-    mean, within, total = mixture.mean, mixture.within, mixture.total
-    assert mean is not None and within is not None and total is not None
+    levels, mean, weights = category_levels(seeds.axes, settings), seeds.mean, seeds.weights
     r = len(mean) - sum(levels)
     profile, begin = np.array(mean[r:]) / CATEGORY_WEIGHT, 0
     for size in levels:
         part = np.maximum(profile[begin : begin + size], 1e-4)
         profile[begin : begin + size] = part / part.sum()
         begin += size
-    given, weights = settings.solver.spread, mixture.weights
-    assert weights is not None
+    given = settings.solver.spread
     handicap = np.where(weights.sum(axis=1) < weights.shape[1], HANDICAP, 0.0)
     found = [
-        first_common(counts[s], sums[s], within if is_centred(s) else total, r, levels, profile)
+        first_common(counts[s], sums[s], seeds.within if is_centred(s) else seeds.total, r, levels, profile)
         for s in range(len(counts))
     ]
     spread = np.array([part.spread for part in found])
     if given is not None:
         spread = np.full_like(spread, given)
-    return replace(
-        mixture,
+    return Mixture(
         means=np.array([part.means for part in found]),
-        covariance=np.array([floored(part.covariance, mixture.floor) for part in found]),
+        covariance=np.array([floored(part.covariance, seeds.floor) for part in found]),
         shares=np.array([part.shares for part in found]), profiles=np.array([part.profiles for part in found]),
         spread=spread, drift=np.array([part.drift for part in found]), keep=np.arange(len(found)),
-        scores=np.zeros(len(found)), rounds=0, centers=None, weights=None, handicap=handicap,
+        scores=np.zeros(len(found)), handicap=handicap, size=seeds.size, axes=seeds.axes, origin=seeds.origin,
+        floor=seeds.floor,
     )  # fmt: skip
 
 

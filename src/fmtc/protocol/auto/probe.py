@@ -8,20 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, stream
-from ..errors import DataError
-from ..kernels.lift import NEIGHBORS, shows_shapes
-from ..refit import Silo, refit
-from ..server import ServerState
-from ..settings import Settings
-from .alone import closed_share
-from .base import Array, Phase, how_many, number
-from .conclude import CONCLUDE
-from .moments import columns_of
+from ...client import stream
+from ...errors import DataError
+from ...kernels.lift import NEIGHBORS, shows_shapes
+from ...privacy.rules import Protection
+from ...refit import Silo, refit
+from ...server import ServerState
+from ...settings import Settings
+from ...state import reached
+from ..alone import closed_share
+from ..base import Array, Phase, how_many, number
+from ..mixture.conclude import CONCLUDE
+from ..mixture.state import Counted, MixtureServer
+from .choice import by_answers
 
 SHAPE_ROWS, MANY_ROWS = 1000, 400  # rows of a silo that are looked at: for shapes, and where columns are many
-MIN_GAIN = 0.05  # of neighbours in the same cluster, beyond chance, by which a mixture of many columns must be better
-MIN_ENTROPY = 0.65  # of its clusters, as a part of that of even ones: one giant cluster agrees with itself
 
 
 class Probe(Phase):
@@ -29,6 +30,7 @@ class Probe(Phase):
 
     name = "probe"
     doing = "comparing the two views"
+    protect = Protection("Three numbers about all rows that are looked at.")
     sums = True
     resumes = True
     pure = True
@@ -48,18 +50,14 @@ class Probe(Phase):
         )  # fmt: skip
         entropy: float = number("of the mixture's cluster sizes, 1 for equal ones", "How uneven its clusters are.")
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, where the view is open: many columns, or few that may be lifted."""
-        return int(server.view is None and server.mixture is not None and _is_open(server))
-
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: MixtureServer, settings: Settings) -> dict[str, Any]:
         """The mixture as it stands."""
         return CONCLUDE.asks(server, settings)
 
-    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Counted, Answer]:
         """Cluster some rows in both ways."""
+        client = reached(client, Counted)
         judged, _ = CONCLUDE.reply(replace(client, on_trial=True), ask, settings, round_no)
-        assert judged.model is not None
         many = client.axes is not None
         rows = _looked_at(client, settings, MANY_ROWS if many else SHAPE_ROWS)
         if len(rows) <= client.k:  # hardly any is complete
@@ -92,12 +90,10 @@ class Probe(Phase):
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Decide."""
-        said = [answers[cid] for cid in sorted(answers)]
-        view, why = _verdict(server, said, how_many(answers), columns_of(server, settings))
-        return replace(server, view=view, why=why)
+        return by_answers(server, [answers[cid] for cid in sorted(answers)], how_many(answers), settings)
 
 
-def _looked_at(client: ClientState, settings: Settings, limit: int) -> Array:
+def _looked_at(client: Counted, settings: Settings, limit: int) -> Array:
     """Numbers of the rows that are compared, at most `limit`; where columns are few, complete rows only.
 
     The graph view fills missing cells with the mean, which makes parts of such rows that are no shapes.
@@ -108,28 +104,6 @@ def _looked_at(client: ClientState, settings: Settings, limit: int) -> Array:
     if len(rows) > limit:
         rows = np.sort(stream(settings.seed, client.client_id, "probe").choice(rows, limit, replace=False))
     return rows
-
-
-def _is_open(server: ServerState) -> bool:
-    return server.lifted or server.wide
-
-
-def _verdict(server: ServerState, said: list[Any], m: int, d: int) -> tuple[str, str]:
-    if not server.wide:
-        seen = sum(answer.shapes for answer in said)
-        if 2 * seen >= m:
-            return "graph", f"rows of {seen} of {m} silos fall into parts that are no ellipses"
-        return "mixture", f"{d} columns, and no shapes that a mixture cannot follow"
-    gain, entropy = (sum(float(getattr(answer, name)) for answer in said) / m for name in ("gain", "entropy"))
-    better = "as many neighbours share a cluster as in the graph view"
-    if abs(gain) >= 0.005:
-        more = "more" if gain > 0 else "fewer"
-        better = f"{abs(100 * gain):.0f} % {more} neighbours share a cluster than in the graph view"
-    if gain >= MIN_GAIN and entropy >= MIN_ENTROPY:
-        return "mixture", f"{d} columns, but in the mixture {better}"
-    if gain >= MIN_GAIN:
-        return "graph", f"{d} columns, and the mixture has one giant cluster"
-    return "graph", f"{d} columns, and in the mixture {better}"
 
 
 PROBE = Probe()

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RefusedError, TrustError
-from ..server import Cards
-from .base import Array, Nothing, Phase, array, number, required
+from ...errors import RefusedError, TrustError
+from ...privacy.rules import Protection
+from ...server import Cards
+from ..base import Array, Nothing, Phase, array, number, required
 
 CODE = 16  # hexadecimal digits of a roster code
 
@@ -21,6 +22,7 @@ class MakeCards(Phase):
 
     name = "cards"
     doing = "making a key for the run"
+    protect = Protection("Nothing about rows: a key, and who signs it.")
     subject = "keys"
 
     @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,7 @@ class Roster(Phase):
 
     name = "roster"
     doing = "checking who takes part"
+    protect = Protection("Nothing about rows: a hash of what all were shown.")
     subject = "keys"
     rebuilds = True
 

@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..client import ClientState, cells_of, stream
-from ..errors import DataError, RefusedError
-from ..mixture.bounds import far_columns, impossible_moments, numbers_only
-from ..mixture.pooling import LEAST
-from ..mixture.starts import along, draw, flat_coordinates, has_many_values, is_centred, shape
-from ..server import Mixture, ServerState, heard, set_aside
-from ..settings import Settings
-from .axes import empty, n_axes
-from .base import Array, Phase, above, array, number
+from ...client import ClientState, stream
+from ...errors import DataError, RefusedError
+from ...mixture import Cells
+from ...mixture.bounds import far_columns, impossible_moments, numbers_only
+from ...mixture.pooling import LEAST
+from ...mixture.starts import along, draw, flat_coordinates, has_many_values, is_centred, shape
+from ...privacy.rules import Protection
+from ...server import ServerState, heard, set_aside
+from ...settings import Settings
+from ...state import become
+from ..base import Array, Phase, above, array, number
+from .axes import n_axes
+from .state import Counted, InAxes, MixtureServer, Reading, Seeding, Seeds, Tallied, category_levels, cells_of
 
 STARTS = 2  # for each of `n_init`: as many of rows as they are as of rows about their silo's mean
 SINGLE = 10  # further starts, at most, that look at one coordinate only
@@ -31,6 +35,7 @@ class Coordinates(Phase):
     doing = "reading its rows as a mixture"
     sums = True
     rebuilds = True
+    protect = Protection("Sums over all rows; a person is told where rows are few.", few_rows=True)
 
     @dataclass(frozen=True, kw_only=True)
     class Ask:
@@ -63,31 +68,25 @@ class Coordinates(Phase):
         )  # fmt: skip
         between: Array = array("p p", "products of the silo's mean with itself, times n_samples", "As `sums`.")
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, where a mixture may be fitted."""
-        return int(server.view != "graph")
-
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same coordinates for everyone."""
-        mixture = server.mixture or empty(settings.n_clusters)
-        r = n_axes(settings)
-        axes = None if mixture.axes is None else np.ascontiguousarray(mixture.axes[:, :r])
-        origin = None if mixture.origin is None else mixture.origin[:r]
+        axes, origin, r = *axes_of(server), n_axes(settings)
+        axes = None if axes is None else np.ascontiguousarray(axes[:, :r])
+        origin = None if origin is None else origin[:r]
         return dict.fromkeys(server.client_ids, self.Ask(axes=axes, origin=origin))
 
-    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[Reading, Answer]:
         """Moments of the filled cells."""
         if ask.axes is None and (sp.issparse(client.X) or settings.scale == "tfidf"):
             raise RefusedError("a mixture of sparse rows needs principal axes")
-        client = replace(client, axes=ask.axes, origin=ask.origin)
-        client = replace(client, cells=cells_of(client, settings))
-        assert client.cells is not None
-        found, n = shape(client.cells), client.cells.n
+        cells = cells_of(client, settings, ask.axes, ask.origin)
+        found, n = shape(cells), cells.n
         answer = self.Answer(
             n_samples=n, sums=found.mean * n, within=found.within, fourths=found.fourths, between=found.between,
-            many=np.ones(len(found.mean)) if ask.axes is not None else has_many_values(client.cells),
+            many=np.ones(len(found.mean)) if ask.axes is not None else has_many_values(cells),
         )  # fmt: skip
-        return client, answer
+        kind = Counted if isinstance(client, Tallied) else Reading  # a run that is resumed knows its last sums
+        return become(client, kind, axes=ask.axes, origin=ask.origin, cells=cells), answer
 
     def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
         """Moments of no rows, or of other rows than before."""
@@ -101,15 +100,14 @@ class Coordinates(Phase):
                 found[cid] = why
         return found
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> Seeding:
         """Covariance of all rows, and about the silos' own means; centres of the first starts."""
-        ids = sorted(answers)
+        ids, (axes, origin) = sorted(answers), axes_of(server)
         if settings.solver.contains:
             rows = np.array([[float(answers[cid].n_samples)] for cid in ids])
             means = np.array([answers[cid].sums for cid in ids]) / rows
             variances = np.array([np.diag(answers[cid].within) for cid in ids]) / rows
-            axes = server.mixture is not None and server.mixture.axes is not None
-            known = numbers_only(means, variances, () if axes else settings.levels)
+            known = numbers_only(means, variances, settings.levels if axes is None else ())
             server, _ = set_aside(server, ids, far_columns(*known))
         said = [answers[cid] for cid in heard(server, answers)]
         n = sum(answer.n_samples for answer in said)
@@ -120,23 +118,26 @@ class Coordinates(Phase):
         mean = np.sum([answer.sums for answer in said], axis=0) / n
         within = np.sum([answer.within for answer in said], axis=0) / n
         total = within + np.sum([answer.between for answer in said], axis=0) / n - np.outer(mean, mean)
-        levels = tuple(size for size in settings.levels if size) if (server.mixture or empty(1)).axes is None else ()
-        r = len(mean) - sum(levels)
+        r = len(mean) - sum(category_levels(axes, settings))
         varies = np.diag(total) > ROUNDING * mean**2
         within, total = (np.where(varies[:, None] & varies, moments, 0.0) for moments in (within, total))
         if not varies.any():
             raise DataError("every column is constant in all clients: there is nothing to cluster")
         size = float(np.trace(total[:r, :r])) / r if r else 1.0
         few = np.sum([answer.many for answer in said], axis=0)[:r] < 0.5  # in all silos
-        mixture = replace(
-            server.mixture or empty(settings.n_clusters), mean=mean, within=within, total=total, size=size or 1.0,
-            floor=np.where(few, LEAST * np.diag(total)[:r], 0.0) if few.any() else None,
-        )  # fmt: skip
+        floor = np.where(few, LEAST * np.diag(total)[:r], 0.0) if few.any() else None
         fourths = np.sum([answer.fourths for answer in said], axis=0)
         flat = flat_coordinates(fourths, n, mean, total, r, SINGLE)
         weights = _weights(len(mean), flat, settings)
-        centers = fresh_centers(mixture, weights, settings, 0)
-        return replace(server, n_samples=n, told=told, mixture=replace(mixture, centers=centers, weights=weights))
+        seeds = Seeds(axes, origin, mean, within, total, size or 1.0, floor, weights, np.empty(0))
+        seeds = replace(seeds, centers=fresh_centers(seeds, settings))
+        return become(server, Seeding, n_samples=n, told=told, seeds=seeds)
+
+
+def axes_of(server: ServerState) -> tuple[Array | None, Array | None]:
+    """Principal axes and the mean along them; None where columns are few."""
+    found = server.mixture if isinstance(server, MixtureServer) else server if isinstance(server, InAxes) else None
+    return (None, None) if found is None else (found.axes, found.origin)
 
 
 def _weights(p: int, flat: Array, settings: Settings) -> Array:
@@ -146,11 +147,10 @@ def _weights(p: int, flat: Array, settings: Settings) -> Array:
     return np.vstack([np.ones((STARTS * settings.solver.n_init, p)), np.eye(p)[flat]])
 
 
-def fresh_centers(mixture: Mixture, weights: Array, settings: Settings, turn: int) -> Array:
+def fresh_centers(seeds: Seeds, settings: Settings) -> Array:
     """Centres drawn from a Gaussian with the moments of the rows, or along one coordinate; (s, k, p)."""
-    mean, within, total = mixture.mean, mixture.within, mixture.total
-    assert mean is not None and within is not None and total is not None
-    n, k, rng = len(weights), settings.n_clusters, np.random.default_rng([settings.seed, 2, turn])
+    mean, within, total, weights = seeds.mean, seeds.within, seeds.total, seeds.weights
+    n, k, rng = len(weights), settings.n_clusters, np.random.default_rng([settings.seed, 2, seeds.turn])
     apart, together = draw(within, np.zeros_like(mean), n, k, rng), draw(total, mean, n, k, rng)
     centred = np.array([is_centred(start) for start in range(n)])
     centers = np.where(centred[:, None, None], apart, together)
@@ -160,10 +160,9 @@ def fresh_centers(mixture: Mixture, weights: Array, settings: Settings, turn: in
     return centers
 
 
-def sampled(client: ClientState, settings: Settings) -> Any:
+def sampled(client: Reading, settings: Settings) -> Cells:
     """The rows that starts are compared on: all, or some of many."""
     cells = client.cells
-    assert cells is not None
     if cells.n <= SAMPLE:
         return cells
     rows = np.sort(stream(settings.seed, client.client_id, "starts").choice(cells.n, SAMPLE, replace=False))

@@ -17,24 +17,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..client import ClientState, open_client, width
-from ..describe import Atlas
-from ..linalg.arrays import to_numpy
-from ..models import GraphModel
-from ..server import ServerState, client_weights, held_at_the_end, noted, without_clients
-from ..settings import Settings, Solver
-from .base import Phase, required
-from .em import SETTLE
+from ...client import ClientState, open_client, width
+from ...describe import Atlas
+from ...linalg.arrays import to_numpy
+from ...models import GraphModel
+from ...server import ServerState, client_weights, held_at_the_end, noted
+from ...settings import Settings, Solver
+from ...state import become
+from ..base import Phase
+from ..mapping import server_atlas
+from ..method import ClientResult, Method
+from ..moments import MOMENTS
+from ..rescale import RESCALE
 from .finish import FINISH
 from .hello import HELLO
-from .mapping import server_atlas
 from .meet import MEET, PROPOSE
-from .method import ClientResult, Method
-from .moments import MOMENTS
 from .number import NUMBER
 from .prepare import PREPARE
-from .rescale import RESCALE
 from .round import ROUND
+from .settle import SETTLE
+from .state import Embedded, Numbered, Prepared
 
 
 class GraphView(Method):
@@ -46,7 +48,7 @@ class GraphView(Method):
     closing: tuple[Phase, ...] = (FINISH, SETTLE, NUMBER)
     settings_type = Settings
     model_type: Any = GraphModel
-    saved: tuple[str, ...] = ("F", "W", "anchor")
+    saved: tuple[str, ...] = ("F", "W", "anchor", "T", "Z")
     changeable: tuple[str, ...] = (
         "max_iter",
         "tol",
@@ -77,7 +79,12 @@ class GraphView(Method):
 
     def without(self, server: ServerState, absent: set[str]) -> ServerState:
         """The server without some clients, before the first round is done."""
-        return without_clients(server, absent)
+        return server if absent.isdisjoint(server.client_ids) else server.without(absent)  # without copies
+
+    def restored(self, client: ClientState, round_no: int, arrays: Mapping[str, Any]) -> Embedded:
+        """The client as it was after a round; it has a graph if it had one."""
+        kind = Prepared if isinstance(client, Prepared) else Embedded
+        return become(client, kind, round_no=round_no, **arrays)
 
     def held(self, server: ServerState, client_ids: Iterable[str]) -> ServerState:
         """The server, which remembers whose answers were dropped."""
@@ -110,7 +117,7 @@ class GraphView(Method):
             )
         return None
 
-    def common(self, server: ServerState) -> dict[str, Any]:
+    def common(self, server: Any) -> dict[str, Any]:
         """The consensus Z, d x k x m, and the pooling strength of each concept where a mixture forms the clusters."""
         return {"consensus": server.Z} | known(kappa=server.kappa, influence=server.influence)
 
@@ -118,10 +125,11 @@ class GraphView(Method):
         """The concepts by numbers of columns; of sums, those of all clients together."""
         return server_atlas(server, settings)
 
-    def result(self, client: ClientState) -> ClientResult:
+    def result(self, client: Numbered) -> ClientResult:
         """Model, labels and embedding of a client after the run."""
-        model, labels, F = required(client, "model", "labels", "F")
-        return ClientResult(model, labels, to_numpy(F), client.agreement, client.misses, client.choice, client.home)
+        return ClientResult(
+            client.model, client.labels, to_numpy(client.F), client.agreement, client.misses, client.choice, client.home
+        )
 
 
 def known(**arrays: Any) -> dict[str, Any]:

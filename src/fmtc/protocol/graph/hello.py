@@ -8,13 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, refuse_flat, with_rows
-from ..kernels.lift import RIDGE
-from ..mixture.bounds import far_sizes
-from ..mixture.steps import kept_rows
-from ..server import ServerState, client_weights, set_aside, shared_width
-from ..settings import POOLED_SCALES, Settings
-from .base import Nothing, Phase, above, number, required
+from ...client import ClientState, Ready, refuse_flat, refuse_unscaled, with_rows
+from ...kernels.lift import RIDGE
+from ...mixture.bounds import far_sizes
+from ...mixture.steps import kept_rows
+from ...privacy.rules import Protection
+from ...server import ServerState, client_weights, set_aside, shared_width
+from ...settings import Settings
+from ...state import become
+from ..base import Nothing, Phase, above, number
+from ..mixture.state import Counted, MixtureServer
+from .state import GraphServer
 
 
 class Hello(Phase):
@@ -22,6 +26,7 @@ class Hello(Phase):
 
     name = "hello"
     doing = "describing its data"
+    protect = Protection("Counts and one sum over all rows.")
     parallel = False
 
     @dataclass(frozen=True, kw_only=True)
@@ -40,19 +45,13 @@ class Hello(Phase):
             when="where silos have numbers of their own", check=above(0),
         )  # fmt: skip
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, in the graph view."""
-        return int(server.view != "mixture")
-
-    def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+    def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[Ready, Answer]:
         """Count."""
-        if settings.scale in POOLED_SCALES and settings.scale != "auto":
-            required(client, "scaling")
-        client = with_own_number(with_rows(client, settings), settings)
-        (rows,) = required(client, "rows")
-        n, d = rows.shape
-        k = None if settings.own_clusters is None else client.k
-        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=energy(client), n_clusters=k)
+        refuse_unscaled(client, settings)
+        ready = with_rows(with_own_number(client, settings), settings)
+        n, d = ready.rows.shape
+        k = None if settings.own_clusters is None else ready.k
+        return ready, self.Answer(n_samples=n, n_features=d, sum_of_squares=energy(ready), n_clusters=k)
 
     def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
         """No rows, or more clusters than there are concepts."""
@@ -64,7 +63,7 @@ class Hello(Phase):
             if (answer.n_clusters or 0) > most
         }
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> GraphServer:
         """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""
         ids = tuple(sorted(answers))
         d, K, m = shared_width({cid: answers[cid].n_features for cid in ids}), settings.n_clusters, len(ids)
@@ -82,9 +81,10 @@ class Hello(Phase):
         else:
             rho, beta = settings.solver.rho, settings.beta
         zeros = np.zeros((d, K, m))
-        return replace(
-            server, client_ids=ids, omega=omega, rho=rho, beta=beta, scale=scale, W=zeros, Z=zeros, Y=zeros,
-            losses=np.zeros(m), clusters={cid: k for cid in ids if (k := answers[cid].n_clusters) is not None},
+        return become(
+            server, GraphServer, client_ids=ids, omega=omega, rho=rho, beta=beta, scale=scale, W=zeros, Z=zeros,
+            Y=zeros, losses=np.zeros(m), before=rounds_before(server),
+            clusters={cid: k for cid in ids if (k := answers[cid].n_clusters) is not None},
         )  # fmt: skip
 
 
@@ -93,15 +93,20 @@ def with_own_number(client: ClientState, settings: Settings) -> ClientState:
 
     Only where the view is chosen on the way has there been a mixture.
     """
-    if settings.own_clusters is None or client.k < settings.n_clusters or client.counts is None:
+    if settings.own_clusters is None or client.k < settings.n_clusters or not isinstance(client, Counted):
         return client
     found = int(np.count_nonzero(kept_rows(client.counts[0])))
     return replace(client, k=int(np.clip(found, 1, client.X.shape[0] - 1)))
 
 
-def energy(client: ClientState) -> float:
+def rounds_before(server: ServerState) -> int | None:
+    """Rounds of the mixture before those of the graph view, if there were any."""
+    return server.mixture.rounds if isinstance(server, MixtureServer) else None
+
+
+def energy(client: Ready) -> float:
     """Sum of squared entries of the rows; 0 where all rows are equal."""
-    (rows,) = required(client, "rows")
+    rows = client.rows
     is_flat = client.lift is not None and bool((rows.X[:1] == rows.X).all())  # lifted rows are not centred
     return 0.0 if is_flat else float(rows.sum_of_squares())
 

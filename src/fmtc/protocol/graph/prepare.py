@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, stream, with_rows
-from ..errors import RefusedError
-from ..kernels.embedding import largest_eigenvalue, spectral_start
-from ..kernels.graph import build_graph
-from ..kernels.projection import RidgeFactors
-from ..server import ServerState
-from ..settings import POOLED_SCALES, Settings
-from .base import Array, Nothing, Phase, above, number, required
+from ...client import ClientState, refuse_unscaled, stream, with_rows
+from ...errors import RefusedError
+from ...kernels.embedding import largest_eigenvalue, spectral_start
+from ...kernels.graph import Graph, build_graph
+from ...kernels.projection import RidgeFactors
+from ...linalg.arrays import asarray_like
+from ...settings import Settings
+from ...state import become
+from ..base import Array, Nothing, Phase, above, number
+from .state import Embedded, Prepared, Scaled
 
 
 class Prepare(Phase):
@@ -45,11 +47,7 @@ class Prepare(Phase):
             when="where silos have numbers of their own", check=above(0),
         )  # fmt: skip
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, in the graph view."""
-        return int(server.view != "mixture")
-
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: Scaled, settings: Settings) -> dict[str, Any]:
         """The common scale and the client's own ridge."""
         ridge = server.rho / (2 * server.omega * settings.alpha)
         return {
@@ -57,31 +55,36 @@ class Prepare(Phase):
             for cid, r in zip(server.client_ids, ridge, strict=True)
         }
 
-    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
+    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[Prepared, Nothing]:
         """Graph, spectral start and factor of the data."""
         if ask.n_clusters is not None:  # a client that was started again does not know what its mixture found
             if not ask.n_clusters <= min(settings.n_clusters, client.X.shape[0] - 1):
                 raise RefusedError(f"prepare: {ask.n_clusters} clusters are more than there can be")
             client = replace(client, k=ask.n_clusters)
         solver, k, cid = settings.solver, client.k, client.client_id
-        if settings.scale in POOLED_SCALES and settings.scale != "auto":
-            required(client, "scaling")
-        client = with_rows(replace(client, cells=None), settings)
-        (rows,) = required(client, "rows")
-        graph = client.graph or build_graph(rows.X, solver.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
-        sizes = graph.component_sizes
-        if len(sizes) > 1 and client.graph is None and not client.on_trial:
-            warnings.warn(_components_message(cid, sizes, k), UserWarning, stacklevel=2)
+        refuse_unscaled(client, settings)
+        ready = with_rows(client, settings)
+        rows = ready.rows
+        graph: Graph | None = getattr(client, "graph", None)
+        if graph is None:
+            graph = build_graph(rows.X, solver.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
+            if len(sizes := graph.component_sizes) > 1 and not client.on_trial:
+                warnings.warn(_components_message(cid, sizes, k), UserWarning, stacklevel=2)
         # Working on X/sqrt(n) is the same as scaling F by sqrt(n): a client's size no longer decides
         # (docs/paper.md#scales).
         gamma = ask.scale / np.sqrt(rows.shape[0]) if solver.rho is None else 1.0
         rows = replace(rows, gamma=float(gamma))
         factors = RidgeFactors(rows, ask.ridge)
-        F = spectral_start(graph, k, stream(settings.seed, cid, "start")) if client.F is None else client.F
+        begun: dict[str, Any] = {}  # what a client has that continues after a round
+        if not isinstance(client, Embedded):
+            F = spectral_start(graph, k, stream(settings.seed, cid, "start"))
+            nothing = asarray_like(np.zeros((rows.shape[1], k)), F)
+            begun = {"F": F, "W": nothing, "anchor": nothing}
         eta = solver.step_size
         if eta is None and solver.accelerate:
             eta = 1 / (largest_eigenvalue(graph, stream(settings.seed, cid, "bound")) + settings.alpha)
-        return replace(client, rows=rows, graph=graph, factors=factors, F=F, eta=eta), Nothing()
+        found = {"scaling": ready.scaling, "rows": rows, "graph": graph, "factors": factors, "eta": eta}
+        return become(client, Prepared, **found, **begun), Nothing()
 
 
 def _components_message(client_id: str, sizes: Array, k: int) -> str:

@@ -9,16 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, Clusters, hole_filling, input_rows, rotated, stream
-from ..kernels.alignment import match_clusters, match_concepts, widening
-from ..kernels.centers import row_norms, unit_centers
-from ..linalg.arrays import asarray_like, namespace, to_numpy
-from ..mixture.starts import FIRST_SPREAD
-from ..models import GraphModel, project
-from ..server import Mixture, ServerState, columns_of, heard, with_influence
-from ..settings import Settings
-from .base import Array, Phase, array, required
+from ...client import hole_filling, input_rows, stream
+from ...kernels.alignment import match_clusters, match_concepts, widening
+from ...kernels.centers import row_norms, unit_centers
+from ...linalg.arrays import asarray_like, namespace, to_numpy
+from ...mixture.starts import FIRST_SPREAD
+from ...models import GraphModel, project
+from ...privacy.rules import ALWAYS, Centres
+from ...server import heard
+from ...settings import Settings
+from ...state import become
+from ..base import Array, Phase, array
+from ..mixture.state import Mixture
+from .consensus import with_influence
 from .round import is_rotation
+from .state import Clustered, Clusters, Finished, GraphServer, Placed, placed, rotated
 
 
 class Finish(Phase):
@@ -26,11 +31,8 @@ class Finish(Phase):
 
     name = "finish"
     doing = "finding its clusters"
+    protect = Centres("No centre is one row; the policy says what becomes of small clusters.", dominance=ALWAYS)
     resumes = True
-
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, in the graph view."""
-        return int(server.view != "mixture")
 
     @dataclass(frozen=True, kw_only=True)
     class Ask:
@@ -50,16 +52,17 @@ class Finish(Phase):
             "The directions of the clusters, and more where a cluster is small; see [Centres](#centres).",
         )  # fmt: skip
 
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: GraphServer, settings: Settings) -> dict[str, Any]:
         """The rotation of each client, if it has not had it."""
         return {cid: self.Ask(rotation=server.rotations.get(cid)) for cid in server.client_ids}
 
-    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+    def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Clustered, Answer]:
         """k-means on the normalised rows of X W (of F for a run as published): labels and centres are born here."""
-        client, k = rotated(client, ask.rotation), client.k
+        client = rotated(placed(client, settings), ask.rotation)
+        k = client.k
         from_embedding = settings.solver.labels_from == "embedding"
         E, model = projected(client, settings)
-        signature = to_numpy(required(client, "W")[0])  # of clusters, in the units that all clients share
+        signature = to_numpy(client.W)  # of clusters, in the units that all clients share
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
         found = unit_centers(E, k, settings.solver.n_init, seed)
         centers = to_numpy(found)
@@ -80,13 +83,13 @@ class Finish(Phase):
         centers = centers[order]
         labels = asarray_like(np.argsort(order), labels)[labels]
         own = Clusters(E, replace(model, centers=centers), labels)
-        return replace(client, own=own), self.Answer(centers=centers)
+        return become(client, Clustered, own=own), self.Answer(centers=centers)
 
-    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: GraphServer, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
         """Centres that are not of length 1."""
         return not_of_unit_length(answers)
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: GraphServer, answers: MutableMapping[str, Answer], settings: Settings) -> Finished:
         """Which cluster of each client takes each number; a mixture to begin with, where there is to be one."""
         orders = common_numbers(server, {cid: answers[cid].centers for cid in answers}, settings)
         partial, mixture = server.has is not None, None
@@ -96,7 +99,7 @@ class Finish(Phase):
         if partial:
             server = _in_axes_of_concepts(server, answers, orders)
             centers = {cid: np.nan_to_num(part) for cid, part in centers.items()}
-        return with_influence(replace(server, orders=orders, mixture=mixture, centers=centers, parts={}), settings)
+        return with_influence(become(server, Finished, orders=orders, mixture=mixture, centers=centers), settings)
 
 
 def not_of_unit_length(answers: Mapping[str, Any]) -> dict[str, str]:
@@ -119,26 +122,25 @@ def by_concept(centers: Array, order: Array, partial: bool) -> Array:
     return np.where((order >= 0)[:, None], wide[order], np.nan)
 
 
-def _in_axes_of_concepts(server: ServerState, answers: Mapping[str, Any], orders: Mapping[str, Array]) -> ServerState:
+def _in_axes_of_concepts(server: GraphServer, answers: Mapping[str, Any], orders: Mapping[str, Array]) -> GraphServer:
     """The server with all stacks in the axes that the clients' models have: those of the concepts, as numbered now."""
     stacks = {name: getattr(server, name).astype(np.float64) for name in ("W", "Z", "Y")}
     has = server.has.copy() if server.has is not None else np.ones(server.W.shape[1:], bool)
     for t, cid in enumerate(server.client_ids):
         if cid in orders:
-            columns, P = columns_of(server, t), widening(answers[cid].centers, orders[cid])
+            columns, P = server.columns_of(t), widening(answers[cid].centers, orders[cid])
             for stack in stacks.values():
                 stack[:, :, t] = stack[:, columns, t] @ P
             has[:, t] = orders[cid] >= 0
     return replace(server, has=has, **stacks)
 
 
-def projected(client: ClientState, settings: Settings) -> tuple[Array, GraphModel]:
+def projected(client: Placed, settings: Settings) -> tuple[Array, GraphModel]:
     """The rows where clusters are looked for, (n, k), and the client's model but for its clusters.
 
     These are the normalised rows of X W; of F for a run as published.
     """
-    F, W, rows = required(client, "F", "W", "rows")
-    W = to_numpy(W)
+    F, W, rows = client.F, to_numpy(client.W), client.rows
     mean = None if rows.mean is None else to_numpy(rows.mean)
     stretch = keep = None
     if client.scaling is not None:
@@ -172,7 +174,7 @@ def first_mixture(matched: list[Array], settings: Settings, words: bool) -> Mixt
     )  # fmt: skip
 
 
-def common_numbers(server: ServerState, centers: dict[str, Array], settings: Settings) -> dict[str, Array]:
+def common_numbers(server: GraphServer, centers: dict[str, Array], settings: Settings) -> dict[str, Array]:
     """Which cluster of each client takes each number, so that the same concept has the same number everywhere.
 
     Clusters are compared by W_t c, their centre seen from the features, which no rotation changes. Without
@@ -183,7 +185,7 @@ def common_numbers(server: ServerState, centers: dict[str, Array], settings: Set
         return {cid: np.arange(len(centers[cid])) for cid in ids}
     place = {cid: t for t, cid in enumerate(server.client_ids)}
     W = _in_few_features(server.W)
-    signatures = [centers[cid] @ W[:, columns_of(server, place[cid]), place[cid]].T for cid in ids]
+    signatures = [centers[cid] @ W[:, server.columns_of(place[cid]), place[cid]].T for cid in ids]
     if server.has is not None:
         orders = match_concepts(signatures, settings.n_clusters, settings.seed)
     else:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, rows_of
-from ..kernels.projection import column_means
-from ..linalg.arrays import HOST
-from ..mixture.bounds import far_sizes, impossible_products
-from ..server import Mixture, ServerState, heard, set_aside
-from ..settings import POOLED_SCALES, Settings
-from .base import REPEATS, Array, Phase, array, required
+from ...client import ClientState, refuse_unscaled, rows_of
+from ...kernels.projection import column_means
+from ...linalg.arrays import HOST
+from ...mixture.bounds import far_sizes, impossible_products
+from ...privacy.rules import Protection
+from ...server import ServerState, heard, set_aside
+from ...settings import Settings
+from ...state import become
+from ..base import REPEATS, Array, Phase, array
+from .state import InAxes
 
 STEPS = 5
 SPARE = 8  # columns beyond those wanted: they make the wanted ones converge
@@ -34,6 +37,7 @@ class Axes(Phase):
     doing = "looking for principal axes"
     sums = True
     pure = True
+    protect = Protection("Sums over all rows of the silo.")
 
     @dataclass(frozen=True, kw_only=True)
     class Ask:
@@ -55,7 +59,7 @@ class Axes(Phase):
 
     def times(self, server: ServerState, settings: Settings) -> int:
         """A few steps, where columns are many."""
-        return STEPS if server.view != "graph" and server.wide else 0
+        return STEPS if server.wide else 0
 
     def limit(self, settings: Settings) -> int:
         """All steps, restarts included."""
@@ -63,8 +67,9 @@ class Axes(Phase):
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same basis for everyone; random before the first step."""
-        axes = None if server.mixture is None else server.mixture.axes
-        if axes is None:
+        if isinstance(server, InAxes):
+            axes = server.axes
+        else:
             width = min(n_axes(settings) + SPARE, server.n_features, max(2, server.n_samples - 1))
             axes = np.random.default_rng([settings.seed, 1]).normal(size=(server.n_features, width))
             axes = np.linalg.qr(axes)[0]
@@ -72,8 +77,7 @@ class Axes(Phase):
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Multiply, a block of rows at a time where they are dense."""
-        if settings.scale in POOLED_SCALES and settings.scale != "auto":
-            required(client, "scaling")
+        refuse_unscaled(client, settings)
         rows = rows_of(client.X, client.scaling, settings, HOST)
         X = rows.X
         mean = column_means(X)
@@ -89,7 +93,7 @@ class Axes(Phase):
         found = {cid: impossible_products(basis, answer.products) for cid, answer in answers.items()}
         return {cid: why for cid, why in found.items() if why is not None}
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> InAxes:
         """Orthonormal again; after the last step, axes with the largest variance first."""
         ids = sorted(answers)
         if settings.solver.contains and all(cid in server.told for cid in ids):
@@ -100,22 +104,16 @@ class Axes(Phase):
         Q, R = np.linalg.qr(products)
         U, _, _ = np.linalg.svd(R)
         axes = _signed(Q @ U)
-        before, origin = server.mixture or empty(settings.n_clusters), None
+        origin = None
         if all(answers[cid].totals is not None for cid in ids):
             totals = np.sum([np.asarray(answers[cid].totals) for cid in ids], axis=0)
             origin = totals @ axes / _rows(server, ids)
-        return replace(server, mixture=replace(before, axes=axes, origin=origin))
+        return become(server, InAxes, axes=axes, origin=origin)
 
 
 def _rows(server: ServerState, ids: list[str]) -> float:
     """Rows of some clients, where they have told it; of all otherwise."""
     return sum(server.told[cid][0] for cid in ids) if all(cid in server.told for cid in ids) else server.n_samples
-
-
-def empty(k: int) -> Mixture:
-    """A mixture that knows nothing yet."""
-    zeros = np.zeros
-    return Mixture(zeros((0, k, 0)), zeros((0, 0, 0)), zeros((0, k)), zeros((0, k, 0)), zeros((0, k)), zeros(0))
 
 
 def _signed(V: Array) -> Array:

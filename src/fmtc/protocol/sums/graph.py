@@ -13,23 +13,29 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, refuse_flat, rotated, with_rows
-from ..errors import DataError, TrustError
-from ..kernels.alignment import procrustes, same_place, turn_towards
-from ..kernels.couplings.spectrum import rank, shrink, weight_of_threshold
-from ..kernels.couplings.subspace import directions, directions_from_sketch
-from ..kernels.objective import local_objective
-from ..linalg.arrays import asarray_like, to_numpy
-from ..server import OVER_RELAXED, RoundReport, ServerState
-from ..settings import POOLED_SCALES, Settings
-from .alone import WHEN, compares
-from .base import REPEATS, Array, Nothing, Phase, above, array, how_many, number, required
-from .em import Ask as Parameters
-from .em import Settle, asked
-from .finish import FINISH, first_mixture
-from .hello import energy, rho_of
-from .number import Number
-from .round import one_pass
+from ...client import ClientState, Ready, refuse_flat, refuse_unscaled, with_rows
+from ...errors import DataError, RefusedError, TrustError
+from ...kernels.alignment import procrustes, same_place, turn_towards
+from ...kernels.couplings.spectrum import rank, shrink, weight_of_threshold
+from ...kernels.couplings.subspace import directions, directions_from_sketch
+from ...kernels.objective import local_objective
+from ...linalg.arrays import asarray_like, to_numpy
+from ...server import RoundReport, ServerState
+from ...settings import Settings
+from ...state import become, reached
+from ..alone import WHEN, compares
+from ..base import REPEATS, Array, Nothing, Phase, above, array, how_many, number
+from ..graph.consensus import OVER_RELAXED
+from ..graph.finish import FINISH, first_mixture
+from ..graph.hello import energy, rho_of, rounds_before
+from ..graph.number import Number
+from ..graph.round import one_pass
+from ..graph.settle import Settle
+from ..graph.state import Clustered, Embedded, Prepared, Scaled, prepared, rotated
+from ..mixture.em import Ask as Parameters
+from ..mixture.em import asked
+from ..mixture.state import Mixing
+from .masking import ONLY_SUM
 
 NO_SUM = 1e-6  # a negative eigenvalue of a sum of squares, relative to the largest, that rounding cannot explain
 SPARE = 8  # columns of a sketch beyond the rank of what is sketched
@@ -38,10 +44,28 @@ MATCH_TURNS = 8
 FRAMES = 8  # that clusters are matched to: the best of them counts
 
 
+@dataclass(frozen=True, kw_only=True)
+class Directions(Scaled):
+    """The server of rounds: it knows the sum over clients of what they have in common."""
+
+    basis: Array  # d x r, directions that the consensus keeps
+    ratio: Array  # r, how far it shrinks each of them
+    reference: Array  # d x k, mean of the projections in the common frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framed(Directions, Mixing):
+    """The server after the rounds: it looks for which clusters are the same."""
+
+    frames: Array  # g x k x k, centres that clusters are matched to; after the last turn, one frame
+    matched: int = 0  # turns of that
+
+
 class TotalHello(Phase):
     """Sizes and scale of all clients together."""
 
     name = "hello"
+    protect = ONLY_SUM
     doing = "describing its data"
     parallel = False
     sums = True
@@ -59,29 +83,24 @@ class TotalHello(Phase):
             "The total variance of all clients.", check=above(0),
         )  # fmt: skip
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, in the graph view."""
-        return int(server.view != "mixture")
-
-    def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+    def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[Ready, Answer]:
         """Count."""
-        if settings.scale in POOLED_SCALES and settings.scale != "auto":
-            required(client, "scaling")
-        client = with_rows(client, settings)
-        (rows,), size = required(client, "rows"), energy(client)
-        refuse_flat([] if size else [client.client_id])
-        return client, self.Answer(n_samples=rows.shape[0], n_features=rows.shape[1], sum_of_squares=size)
+        refuse_unscaled(client, settings)
+        ready = with_rows(client, settings)
+        (n, d), size = ready.rows.shape, energy(ready)
+        refuse_flat([] if size else [ready.client_id])
+        return ready, self.Answer(n_samples=n, n_features=d, sum_of_squares=size)
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> Scaled:
         """Agree on columns and scale; nothing else is kept of anybody."""
         m = how_many(answers)
         (total,) = answers.values()
         d, over = divmod(total.n_features, m)
         if over:
             raise DataError("clients disagree on the number of features. Bring every client to the same columns.")
-        return replace(
-            server, n_features=d, omega=np.full(m, 1 / m), rho=rho_of(server, settings, m), beta=None,
-            scale=float(np.sqrt(total.n_samples / total.sum_of_squares)),
+        return become(
+            server, Scaled, n_features=d, omega=np.full(m, 1 / m), rho=rho_of(server, settings, m), beta=None,
+            scale=float(np.sqrt(total.n_samples / total.sum_of_squares)), before=rounds_before(server),
         )  # fmt: skip
 
 
@@ -89,6 +108,7 @@ class TotalRound(Phase):
     """One pass of Algorithm 1; each client takes the consensus step for its own slice, from what the sum says."""
 
     name = "round"
+    protect = ONLY_SUM
     doing = "in a round"
     resumes = True
     persists = True
@@ -136,24 +156,22 @@ class TotalRound(Phase):
         moved: float = number("‖Z − Z before‖² of the last round", "In the sum: a residual.")
         dual: float = number("‖Y/rho‖² of the last round", "In the sum: the size of the dual.")
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """In the graph view."""
-        return int(server.view != "mixture")
-
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: Scaled, settings: Settings) -> dict[str, Any]:
         """The same directions for everyone."""
-        before = None if server.mixture is None else server.mixture.rounds
-        ask = self.Ask(sketch=_sketch_width(server, settings), basis=server.basis, ratio=server.ratio, before=before)
+        known = {"basis": server.basis, "ratio": server.ratio} if isinstance(server, Directions) else {}
+        ask = self.Ask(sketch=_sketch_width(server, settings), before=server.before, **known)
         return dict.fromkeys(server.client_ids, ask)
 
-    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+    def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Prepared, Answer]:
         """Z and Y of the last round (Eq. 18, 19), then W and F (Eq. 12, 14-16), and T of this round."""
-        (rows,) = required(client, "rows")
-        d, k = rows.shape[1], client.k
+        client = prepared(client)
+        d, k = client.rows.shape[1], client.k
         if ask.basis is None or ask.ratio is None:  # Z = Y = 0 (Algorithm 1, initialisation)
             W, T, Z, before = (np.zeros((d, k)) for _ in range(4))
+        elif client.T is None or client.Z is None:
+            raise RefusedError("a message came too early: T, Z is not there yet")
         else:
-            W, T, before = (to_numpy(part) for part in required(client, "W", "T", "Z"))
+            W, T, before = (to_numpy(part) for part in (client.W, client.T, client.Z))
             Z = ask.basis @ (ask.ratio[:, None] * (ask.basis.T @ T))  # P T, the client's slice of Eq. 18
         dual = T - Z  # Y/rho (Eq. 19)
         answer = {
@@ -173,8 +191,8 @@ class TotalRound(Phase):
         return client, self.Answer(gram=gram.ravel(), loss=loss, **norms)
 
     def reduce(
-        self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings
-    ) -> tuple[ServerState, RoundReport]:
+        self, server: Scaled, answers: MutableMapping[str, Answer], settings: Settings
+    ) -> tuple[Directions, RoundReport]:
         """Directions and sizes of the sum, shrunk (Eq. 18)."""
         (total,) = answers.values()
         d, k, m = server.n_features, settings.n_clusters, how_many(answers)
@@ -197,21 +215,21 @@ class TotalRound(Phase):
         size = np.sqrt(max(total.own, total.common, np.finfo(float).tiny))
         primal, dual = np.sqrt(max(total.gap, 0.0)) / size, np.sqrt(max(total.moved, 0.0))
         dual /= np.sqrt(total.dual) if total.dual > 0 else size
-        first = server.basis is None  # nothing is known yet of a consensus
+        first = not isinstance(server, Directions)  # nothing is known yet of a consensus
         report = RoundReport(
             objective=total.loss / m + beta * float((x**p).sum() if p < 1 else x.sum()),
             primal_residual=1.0 if first else float(primal),
             dual_residual=1.0 if first else float(dual),
             rank=rank(x[None]) if kept.any() else 0,
         )
-        server = replace(
-            server, basis=np.ascontiguousarray(U[:, kept]), ratio=x[kept] / s[kept], beta=beta, reference=reference,
-            round_no=server.round_no + 1,
+        found = become(
+            server, Directions, basis=np.ascontiguousarray(U[:, kept]), ratio=x[kept] / s[kept], beta=beta,
+            reference=reference, round_no=server.round_no + 1,
         )  # fmt: skip
-        return server, report
+        return found, report
 
 
-def _sketch_width(server: ServerState, settings: Settings) -> int:
+def _sketch_width(server: Scaled, settings: Settings) -> int:
     """Columns of the sketch of a d x d sum; 0 where its triangle is no longer."""
     width = settings.n_clusters * len(server.client_ids) + SPARE
     return 0 if (server.n_features + 1) / 2 <= width else width
@@ -230,6 +248,7 @@ class Frame(Phase):
     """Generalised Procrustes analysis by sums: each client turns its columns towards the mean, and adds them to it."""
 
     name = "frame"
+    protect = ONLY_SUM
     doing = "turning to the common frame"
     pure = True
     resumes = True
@@ -249,25 +268,26 @@ class Frame(Phase):
             "d k", "W in the common frame, scaled to norm 1", "In the sum: the mean of the projections of all clients."
         )
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """A few turns, in the graph view."""
-        return FRAME_TURNS if server.view != "mixture" else 0
+    def times(self, server: Any, settings: Settings) -> int:
+        """A few turns."""
+        return FRAME_TURNS
 
     def limit(self, settings: Settings) -> int:
         """All turns, restarts included."""
         return REPEATS * FRAME_TURNS
 
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: Directions, settings: Settings) -> dict[str, Any]:
         """The same mean for everyone."""
-        return dict.fromkeys(server.client_ids, self.Ask(reference=required(server, "reference")[0]))
+        return dict.fromkeys(server.client_ids, self.Ask(reference=server.reference))
 
-    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+    def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Embedded, Answer]:
         """Turn the columns."""
-        W = to_numpy(required(client, "W")[0])
+        client = reached(client, Embedded)
+        W = to_numpy(client.W)
         turned = W @ procrustes(W, ask.reference)
         return client, self.Answer(turned=turned / (np.linalg.norm(W) or 1.0))
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: Directions, answers: MutableMapping[str, Answer], settings: Settings) -> Directions:
         """The mean."""
         turned = np.sum([answer.turned for answer in answers.values()], axis=0)
         return replace(server, reference=turned / how_many(answers))
@@ -281,31 +301,27 @@ class HomeFinish(Phase):
     resumes = True
     Ask = Frame.Ask
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, in the graph view."""
-        return int(server.view != "mixture")
-
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: Directions, settings: Settings) -> dict[str, Any]:
         """The last mean."""
         return dict(FRAME.asks(server, settings))
 
-    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
+    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Clustered, Nothing]:
         """Turn to the common frame for good, and find clusters there."""
-        W = to_numpy(required(client, "W")[0])
-        client, _ = FINISH.reply(client, FINISH.Ask(rotation=procrustes(W, ask.reference)), settings, round_no)
-        return client, Nothing()
+        R = procrustes(to_numpy(reached(client, Embedded).W), ask.reference)
+        return FINISH.reply(client, FINISH.Ask(rotation=R), settings, round_no)[0], Nothing()
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:
+    def reduce(self, server: Directions, answers: MutableMapping[str, Any], settings: Settings) -> Framed:
         """Public frames to begin with."""
         k, rng = settings.n_clusters, np.random.default_rng([settings.seed, 4])
         frames = np.array([np.linalg.qr(rng.normal(size=(k, k)))[0] for _ in range(FRAMES)])
-        return replace(server, frames=frames, matched=0)
+        return become(server, Framed, frames=frames, mixture=None)
 
 
 class Match(Phase):
     """Which clusters are the same: each client matches its centres to public frames, which move to the mean."""
 
     name = "match"
+    protect = ONLY_SUM
     doing = "comparing its clusters with the others'"
     pure = True
     sums = True
@@ -329,25 +345,26 @@ class Match(Phase):
             "In the sum: which clusters are large at most clients.",
         )  # fmt: skip
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """A few turns, in the graph view."""
-        return MATCH_TURNS if server.view != "mixture" else 0
+    def times(self, server: Any, settings: Settings) -> int:
+        """A few turns."""
+        return MATCH_TURNS
 
     def limit(self, settings: Settings) -> int:
         """All turns, restarts included."""
         return REPEATS * MATCH_TURNS
 
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: Framed, settings: Settings) -> dict[str, Any]:
         """The same frames for everyone."""
-        return dict.fromkeys(server.client_ids, self.Ask(frames=required(server, "frames")[0]))
+        return dict.fromkeys(server.client_ids, self.Ask(frames=server.frames))
 
-    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+    def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Clustered, Answer]:
         """Match at home."""
-        centers = required(client, "own")[0].model.centers
+        client = reached(client, Clustered)
+        centers = client.own.model.centers
         orders = np.array([same_place(centers, frame) for frame in ask.frames])
         return client, self.Answer(matched=centers[orders].astype(np.float64), ranks=orders.astype(np.float64))
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: Framed, answers: MutableMapping[str, Answer], settings: Settings) -> Framed:
         """Means of the matched centres; after the last turn, the frame on which clients agree most."""
         m = how_many(answers)
         frames = np.sum([answer.matched for answer in answers.values()], axis=0) / m
@@ -377,16 +394,16 @@ class HomeSettle(Settle):
         step: int = number("which round of the mixture this is", "How far the mixture is.", kind="count")
         frame: Array = _frame()
 
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: Any, settings: Settings) -> dict[str, Any]:
         """The same parameters for everyone."""
-        mixture, frames = required(server, "mixture", "frames")
-        ask = self.Ask(**vars(asked(mixture)), step=mixture.rounds, frame=frames[0])
+        mixture = server.mixture
+        ask = self.Ask(**vars(asked(mixture)), step=mixture.rounds, frame=server.frames[0])
         return dict.fromkeys(server.client_ids, ask)
 
-    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
+    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Clustered, Any]:
         """E-step over the normalised projections."""
         values = dict(vars(ask))
-        order = same_place(required(client, "own")[0].model.centers, values.pop("frame"))
+        order = same_place(reached(client, Clustered).own.model.centers, values.pop("frame"))
         return super().reply(client, Settle.Ask(**values, order=order), settings, round_no)
 
 
@@ -411,17 +428,17 @@ class HomeNumber(Number):
             when=WHEN,
         )  # fmt: skip
 
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: Any, settings: Settings) -> dict[str, Any]:
         """The same for everyone."""
-        frames, m = required(server, "frames")[0], server.mixture
+        m = server.mixture
         last = {} if m is None else {name: getattr(m, name) for name in ("means", "covariance", "shares", "spread")}
-        ask = self.Ask(frame=frames[0], **last, compare=compares(server, settings))
+        ask = self.Ask(frame=server.frames[0], **last, compare=compares(server, settings))
         return dict.fromkeys(server.client_ids, ask)
 
-    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
+    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Nothing]:
         """Take the common numbers."""
         values = dict(vars(ask))
-        order = same_place(required(client, "own")[0].model.centers, values.pop("frame"))
+        order = same_place(reached(client, Clustered).own.model.centers, values.pop("frame"))
         return super().reply(client, Number.Ask(**values, order=order), settings, round_no)[0], Nothing()
 
 
