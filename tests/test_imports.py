@@ -40,7 +40,7 @@ SIDE_ROOMS = {
     "schema": {"errors", "wording"},
     "settings": {"errors", "kernels"},
     "metrics": {"errors"},
-    "clients": {"errors", "kernels", "schema", "tables", "wording"},
+    "rows": {"errors", "kernels", "schema", "tables", "wording"},
     "tables": {"errors", "kernels", "schema", "wording"},
     "artifacts": {
         "describe",

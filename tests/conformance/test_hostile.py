@@ -16,7 +16,9 @@ from fmtc import FMTC, ClientError, Solver
 _attacks = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "_attacks.py"))
 Attack, ATTACKS, fit_hostile = (_attacks[name] for name in ("Attack", "ATTACKS", "fit_hostile"))
 
-pytestmark = pytest.mark.filterwarnings("ignore:The server capped, set aside or refused")  # tests/test_atlas.py
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The server capped, set aside or refused"
+)  # tests/describe/test_atlas.py
 K, D, N = 3, 12, 45
 ROUNDS, ENDS = ("round", "em"), ("hello", "moments", "coordinates", "seed", "finish", "settle")
 

@@ -315,6 +315,7 @@ class FederatedKMeans(FederatedMethod):
 METHOD = FederatedKMeans()
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class FedKMeans(Baseline):
     """Federated k-means (Garst and Reinders 2023): clients send centres and counts, the server clusters those.
 
@@ -365,26 +366,12 @@ class FedKMeans(Baseline):
     True
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        n_rounds: int = 10,
-        local_iters: int = 1,
-        personalised: bool = False,
-        min_count: int = MIN_COUNT,
-        n_init: int = 10,
-        tol: float = 1e-6,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.n_rounds = n_rounds
-        self.local_iters = local_iters
-        self.personalised = personalised
-        self.min_count = min_count
-        self.n_init = n_init
-        self.tol = tol
-        self.random_state = random_state
+    n_rounds: int = 10
+    local_iters: int = 1
+    personalised: bool = False
+    min_count: int = MIN_COUNT
+    n_init: int = 10
+    tol: float = 1e-6
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, NumberedCenters], Mapping[str, Array]]:
         result, transport = run_locally(METHOD, FedKMeansSettings.of(self, seed), data)

@@ -417,6 +417,7 @@ class FederatedSpectral(FederatedMethod):
 METHOD = FederatedSpectral()
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class FedSpectral(Baseline):
     """FedSpectral+ (Thakkar and Joshi 2023) for clients with rows of their own: one spectral embedding over anchors.
 
@@ -471,26 +472,12 @@ class FedSpectral(Baseline):
     1.0
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        n_anchors: int | str = "auto",
-        n_nearest: int = 5,
-        bandwidth_scale: float = 1.0,
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        n_init: int = 10,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.n_anchors = n_anchors
-        self.n_nearest = n_nearest
-        self.bandwidth_scale = bandwidth_scale
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.random_state = random_state
+    n_anchors: int | str = "auto"
+    n_nearest: int = 5
+    bandwidth_scale: float = 1.0
+    max_iter: int = 500
+    tol: float = 1e-6
+    n_init: int = 10
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, AnchorSpectralModel], Mapping[str, Array]]:
         result, transport = run_locally(METHOD, FedSpectralSettings.of(self, seed), data)

@@ -466,6 +466,7 @@ def _places(P: Array, anchors: Array) -> Array:
     return places - places.mean(axis=0)
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class SFOMVC(Baseline):
     """SFOMVC (Feng et al. 2025) for clients with rows of their own: anchors to clusters, a tensor over clients.
 
@@ -535,44 +536,21 @@ class SFOMVC(Baseline):
     True
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        beta: float = 0.4,
-        gamma: float = 0.01,
-        schatten_p: float = 1.0,
-        row_power: float = 1.0,
-        n_anchors: int | str = "auto",
-        n_nearest: int = 5,
-        bandwidth_scale: float = 1.0,
-        start: str = "local",
-        units: str = "relative",
-        rho: float = 1.0,
-        mu: float = 0.3,
-        growth: float = 1.1,
-        max_iter: int = 100,
-        tol: float = 1e-3,
-        n_init: int = 10,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.beta = beta
-        self.gamma = gamma
-        self.schatten_p = schatten_p
-        self.row_power = row_power
-        self.n_anchors = n_anchors
-        self.n_nearest = n_nearest
-        self.bandwidth_scale = bandwidth_scale
-        self.start = start
-        self.units = units
-        self.rho = rho
-        self.mu = mu
-        self.growth = growth
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.random_state = random_state
+    beta: float = 0.4
+    gamma: float = 0.01
+    schatten_p: float = 1.0
+    row_power: float = 1.0
+    n_anchors: int | str = "auto"
+    n_nearest: int = 5
+    bandwidth_scale: float = 1.0
+    start: str = "local"
+    units: str = "relative"
+    rho: float = 1.0
+    mu: float = 0.3
+    growth: float = 1.1
+    max_iter: int = 100
+    tol: float = 0.001
+    n_init: int = 10
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, ProjectionModel], Mapping[str, Array]]:
         result, transport = run_locally(METHOD, SFOMVCSettings.of(self, seed), data)

@@ -222,8 +222,6 @@ class ClientsMixin:
         else:
             schema, said = infer({name: as_polars(frame) for name, frame in frames.items()}, joining=divided)
         for sentence in said:
-            if divided and "" in frames and "silos" in sentence:
-                continue  # clients= names the silo of each row of this frame
             warnings.warn(sentence, RowsWarning, stacklevel=6)
         if not plain or all(isinstance(name, str) for name in names):
             self.schema_ = schema
@@ -296,7 +294,7 @@ def client_name(client: Any) -> str:
 
     Examples
     --------
-    >>> from fmtc.clients import client_name
+    >>> from fmtc.rows import client_name
     >>> client_name(1), client_name(1.0), client_name("north ")
     ('1', '1', 'north')
     """
@@ -310,7 +308,7 @@ def refuse_names(y: Any) -> None:
 
     Examples
     --------
-    >>> from fmtc.clients import refuse_names
+    >>> from fmtc.rows import refuse_names
     >>> refuse_names([0, 1, 1])
     >>> try:
     ...     refuse_names(["north", "south"])

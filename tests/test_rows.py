@@ -15,8 +15,8 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
 from fmtc import FMTC
-from fmtc.clients import refuse_names
 from fmtc.errors import DataError, InputError, RowsWarning
+from fmtc.rows import refuse_names
 from fmtc.schema import Column, Encoded, Schema
 from fmtc.tables import Silo, remarks
 
@@ -371,7 +371,7 @@ def test_rows_without_fault_are_not_remarked_on():
 def test_of_many_rows_some_are_looked_at(monkeypatch):
     X = clinic(600)
     X.iloc[::20, 1] = -999
-    monkeypatch.setattr("fmtc.clients.LOOKED_AT", 700)
+    monkeypatch.setattr("fmtc.rows.LOOKED_AT", 700)
     (said,) = said_of(X)
     assert said.endswith("(one row in 3 was looked at)")
     assert said_of(np.tile(X, (1, 200))) == []  # too many columns
