@@ -15,6 +15,7 @@ from ..linalg.arrays import to_numpy
 from ..mixture.steps import Common, Personal, packed
 from ..models import GraphModel, MixtureModel
 from ..models.shared import GraphShared, Shared
+from ..protocol.graph.state import Embedded
 from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, refit
 from ..settings import Settings
 
@@ -59,7 +60,7 @@ def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Any, set
 
 def _followed(shared: Shared, found: Mapping[str, Refitted], known: Mapping[str, Any], settings: Settings) -> Updated:
     """What all silos have in common follows some of them; where all their sums are known, their clusters follow it."""
-    W = {cid: to_numpy(one.client.W) for cid, one in found.items() if one.client.W is not None}
+    W = {cid: to_numpy(one.client.W) for cid, one in found.items() if isinstance(one.client, Embedded)}
     shared = shared.with_projections(W, settings)
     if shared.mixture is None or not set(shared.client_ids) <= set(shared.parts):
         return Updated(found, shared)
