@@ -512,7 +512,7 @@ def joined(study, monkeypatch):
 
     def join(name, **options):
         kit = Kit.read(study.folder / "kits" / name, "silo")
-        ClientSource(name, str(study.folder / f"{name}.csv"), Reading(id_column="patient"), **options).write(kit.path)
+        ClientSource(name, str(study.folder / f"{name}.csv"), Reading(id_column="patient", **options)).write(kit.path)
         return world.add(kit)
 
     join.world = world
