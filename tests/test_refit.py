@@ -65,4 +65,3 @@ def test_own_clusters_take_the_numbers_of_those_they_share_most_rows_with():
     assert_array_equal(found.labels, [3, 3, 0, 0, 1, 1])
     assert_array_equal(found.model.lacks, [False, False, True, False])
     assert_array_equal(found.model.means[found.labels, 0], own)
-    assert_array_equal(found.client.labels, found.labels)

@@ -271,15 +271,6 @@ PLACE = {  # fields of a message besides the question: shape, what it is, what i
 }
 
 
-def required(state: Any, *names: str) -> tuple[Any, ...]:
-    """Fields of a state that a reply needs, or `RefusedError`: the message came before the one that makes them."""
-    values = tuple(getattr(state, name) for name in names)
-    missing = [name for name, value in zip(names, values, strict=True) if value is None]
-    if missing:
-        raise RefusedError(f"a message came too early: {', '.join(missing)} is not there yet")
-    return values
-
-
 # ---------------------------------------------------------------------------------------------------------- checking
 
 

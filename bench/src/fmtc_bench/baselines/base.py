@@ -20,7 +20,7 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_array, check_random_state
 
 from fmtc.client import stream
-from fmtc.errors import ClientError, DataError
+from fmtc.errors import ClientError, DataError, RefusedError
 from fmtc.kernels.embedding import nystroem, spectral_start
 from fmtc.kernels.graph import cross_affinity, graph_of, knn_weights
 from fmtc.linalg.arrays import HOST
@@ -344,6 +344,15 @@ class FederatedMethod(Method):
             return True, reason
         limit = getattr(settings, self.limited_by)
         return (False, f"{self.limited_by}={limit} rounds done") if history[-1].round_no >= limit else None
+
+
+def required(state: Any, *names: str) -> tuple[Any, ...]:
+    """Fields of a state that a reply needs, or `RefusedError`: the message came before the one that makes them."""
+    values = tuple(getattr(state, name) for name in names)
+    missing = [name for name, value in zip(names, values, strict=True) if value is None]
+    if missing:
+        raise RefusedError(f"a message came too early: {', '.join(missing)} is not there yet")
+    return values
 
 
 class LoopPhase(Phase):

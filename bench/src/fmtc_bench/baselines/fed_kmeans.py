@@ -16,7 +16,7 @@ from sklearn.metrics import pairwise_distances_argmin
 
 from fmtc.linalg.threads import one_thread
 from fmtc.privacy.protection import Protection
-from fmtc.protocol.base import Nothing, Phase, above, array, required
+from fmtc.protocol.base import Nothing, Phase, above, array
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import RoundReport, shared_width
 
@@ -33,6 +33,7 @@ from .base import (
     in_order,
     kmeans,
     no_more_than,
+    required,
     run_locally,
     seed_of,
 )

@@ -11,7 +11,7 @@ import numpy as np
 from fmtc.client import stream
 from fmtc.linalg.threads import one_thread
 from fmtc.privacy.protection import Protection
-from fmtc.protocol.base import REPEATS, Nothing, Phase, above, array, required
+from fmtc.protocol.base import REPEATS, Nothing, Phase, above, array
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import RoundReport
 
@@ -27,6 +27,7 @@ from .base import (
     count,
     in_order,
     no_more_than,
+    required,
     run_locally,
     seed_of,
     unit_rows,

@@ -16,7 +16,7 @@ from fmtc.client import stream
 from fmtc.kernels.graph import graph_of, knn_affinity
 from fmtc.kernels.projection import Rows, column_means
 from fmtc.privacy.protection import Protection
-from fmtc.protocol.base import Nothing, Phase, above, array, number, required
+from fmtc.protocol.base import Nothing, Phase, above, array, number
 from fmtc.protocol.method import ClientResult
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import RoundReport, shared_width
@@ -38,6 +38,7 @@ from .base import (
     count,
     in_order,
     kmeans,
+    required,
     run_locally,
     seed_of,
     unit_rows,

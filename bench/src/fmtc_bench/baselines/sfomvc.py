@@ -15,7 +15,7 @@ from fmtc.kernels.alignment import match_clusters
 from fmtc.kernels.couplings import tsvt, update_dual
 from fmtc.kernels.embedding import nearest_orthonormal
 from fmtc.privacy.protection import Protection
-from fmtc.protocol.base import Nothing, Phase, above, array, number, required
+from fmtc.protocol.base import Nothing, Phase, above, array, number
 from fmtc.protocol.mixture.em import is_order
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import RoundReport
@@ -35,6 +35,7 @@ from .base import (
     in_order,
     kmeans,
     no_more_than,
+    required,
     run_locally,
     seed_of,
 )

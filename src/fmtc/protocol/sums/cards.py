@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import RefusedError, TrustError
 from ...privacy.protection import Protection
 from ...server import Cards
-from ..base import Array, Nothing, Phase, array, number, required
+from ..base import Array, Nothing, Phase, array, number
 
 CODE = 16  # hexadecimal digits of a roster code
 
@@ -87,7 +87,7 @@ class Roster(Phase):
 
     def asks(self, server: Any, settings: Any) -> dict[str, Any]:
         """The same cards for everyone."""
-        (cards,) = required(server, "cards")
+        cards = server.cards
         ask = self.Ask(
             names=json.dumps(cards.names), keys=cards.keys, certificates=cards.certificates,
             signatures=cards.signatures, lengths=cards.lengths,
