@@ -18,7 +18,7 @@ from .kernels.scaling import Scaling, moments, standardize
 from .linalg.arrays import HOST, asarray_like, to_device
 from .mixture import Cells
 from .mixture.steps import Statistics
-from .models import ClientModel, Frame, GraphModel
+from .models import ClientModel, Frame, GraphModel, Units
 from .settings import Settings
 
 Array = np.ndarray
@@ -74,6 +74,11 @@ class ClientState:
     home: Any = None  # what folds need of the run, see `protocol.folds`
     device: str = HOST
     on_trial: bool = False  # whether this is for a comparison only, of which nobody wants to read warnings
+
+    @property
+    def units(self) -> Units:
+        """What is done to its columns."""
+        return Units(scaling=self.scaling, lift=self.lift, axes=self.axes, origin=self.origin)
 
 
 def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) -> ClientState:

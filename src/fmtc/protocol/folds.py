@@ -18,7 +18,7 @@ from ..errors import DataError
 from ..kernels.ranks import Calibration, RowScores, calibrate
 from ..linalg.arrays import to_numpy
 from ..mixture.steps import Common
-from ..models import MixtureModel, Units
+from ..models import MixtureModel
 from ..refit import GraphCommon, MixtureCommon, Silo, refit
 from ..settings import Settings
 from .alone import ALONE
@@ -51,9 +51,8 @@ def home_of(client: ClientState, common: GraphCommon | MixtureCommon | None, set
 
 def mixture_common(client: ClientState, common: Common) -> MixtureCommon:
     """What a client of the mixture view knows of the others."""
-    units = Units(scaling=client.scaling, axes=client.axes, origin=client.origin)
     assert isinstance(client.model, MixtureModel)
-    return MixtureCommon(units, common, ~client.model.lacks)
+    return MixtureCommon(client.units, common, ~client.model.lacks)
 
 
 def graph_common(client: ClientState, common: Common | None, concepts: Array | None) -> GraphCommon | None:
@@ -61,9 +60,8 @@ def graph_common(client: ClientState, common: Common | None, concepts: Array | N
     rows, factors, W = client.rows, client.factors, client.W
     if rows is None or factors is None or W is None:
         return None
-    units, scale = Units(scaling=client.scaling, lift=client.lift), rows.gamma * rows.shape[0] ** 0.5
-    anchor = to_numpy(W if client.anchor is None else client.anchor)
-    return GraphCommon(units, anchor, factors.ridge, scale, mixture=common, own=to_numpy(W), concepts=concepts)
+    anchor, scale = to_numpy(W if client.anchor is None else client.anchor), rows.gamma * rows.shape[0] ** 0.5
+    return GraphCommon(client.units, anchor, factors.ridge, scale, mixture=common, own=to_numpy(W), concepts=concepts)
 
 
 def with_calibration(client: ClientState, settings: Settings) -> ClientState:
