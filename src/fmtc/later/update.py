@@ -59,7 +59,7 @@ def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Any, set
 
 def _followed(shared: Shared, found: Mapping[str, Refitted], known: Mapping[str, Any], settings: Settings) -> Updated:
     """What all silos have in common follows some of them; where all their sums are known, their clusters follow it."""
-    W = {cid: to_numpy(one.client.W) for cid, one in found.items() if one.client.W is not None}
+    W = {cid: to_numpy(one.client.W) for cid, one in found.items() if hasattr(one.client, "W")}  # of the graph view
     shared = shared.with_projections(W, settings)
     if shared.mixture is None or not set(shared.client_ids) <= set(shared.parts):
         return Updated(found, shared)
