@@ -14,7 +14,7 @@ from fmtc import FileError, Settings
 from fmtc.errors import LimitError, RefusedError, WithheldError
 from fmtc.privacy.ledger import FileLedger, MemoryLedger, verify
 from fmtc.privacy.outbox import LARGE, Outbox, Payloads
-from fmtc.privacy.rules import Protection
+from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Failure, Message, Nothing, Phase, array, nbytes, number, pack, value_digest
 from fmtc.protocol.graph.finish import FINISH
 from fmtc.protocol.graph.hello import HELLO

@@ -15,7 +15,7 @@ from sklearn.datasets import make_circles
 
 from fmtc import ClientError, FileError, LocalTransport, RoundRecord, Settings, run
 from fmtc.artifacts.files import read_tensors, write_tensors
-from fmtc.privacy.rules import Protection
+from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Phase, array
 from fmtc.protocol.graph.settle import SETTLE_STEPS
 from fmtc.protocol.graph.state import Embedded, Numbered

@@ -19,7 +19,7 @@ from ..errors import DataError, RefusedError
 from ..kernels.embedding import spectral_start
 from ..kernels.graph import build_graph
 from ..kernels.sweep import large_parts
-from ..privacy.rules import Protection
+from ..privacy.protection import Protection
 from ..server import ServerState
 from ..settings import Settings, Solver
 from ..state import become

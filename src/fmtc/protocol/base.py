@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import RefusedError
-from ..privacy.rules import Protection
+from ..privacy.protection import Protection
 
 Array = np.ndarray
 Check = Callable[[Any, Mapping[str, int]], str | None]  # a value and the sizes -> what is wrong with it, or None

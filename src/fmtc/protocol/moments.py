@@ -13,7 +13,7 @@ from ..kernels import scaling
 from ..kernels.encoding import expanded
 from ..kernels.lift import lifts
 from ..mixture.bounds import far_columns, far_sizes, numbers_only
-from ..privacy.rules import Protection
+from ..privacy.protection import Protection
 from ..server import ServerState, set_aside, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .auto.choice import by_columns

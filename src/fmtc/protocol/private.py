@@ -33,7 +33,7 @@ from ..kernels.encoding import expanded_width
 from ..kernels.graph import knn_affinity, normalized_laplacian
 from ..models import AnchorModel, GraphModel
 from ..privacy.accounting import Plan, epsilon_of, mu_of, raised, without_colluders
-from ..privacy.rules import Protection
+from ..privacy.protection import Protection
 from ..refit import Refitted, Silo, numbered, refit
 from ..server import Cards, RoundReport, refuse_weights
 from ..settings import Settings

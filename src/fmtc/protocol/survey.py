@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..privacy.rules import Protection
+from ..privacy.protection import Protection
 from ..tables.kinds import KINDS, LIMIT
 from .base import Array, Nothing, Phase, array, number
 

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.neighbors import NearestNeighbors
 
-from fmtc.privacy.rules import Protection
+from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import RESTARTS, Nothing, Phase, above, array, number, required
 from fmtc.server import shared_width
 

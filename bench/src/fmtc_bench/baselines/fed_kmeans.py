@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 
 from fmtc.linalg.threads import one_thread
-from fmtc.privacy.rules import Protection
+from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array, required
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import RoundReport, shared_width

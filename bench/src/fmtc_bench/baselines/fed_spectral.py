@@ -10,7 +10,7 @@ import numpy as np
 
 from fmtc.client import stream
 from fmtc.linalg.threads import one_thread
-from fmtc.privacy.rules import Protection
+from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import REPEATS, Nothing, Phase, above, array, required
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import RoundReport

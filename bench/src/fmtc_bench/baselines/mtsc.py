@@ -15,7 +15,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg
 from fmtc.client import stream
 from fmtc.kernels.graph import graph_of, knn_affinity
 from fmtc.kernels.projection import Rows, column_means
-from fmtc.privacy.rules import Protection
+from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array, number, required
 from fmtc.protocol.method import ClientResult
 from fmtc.runtime.driver import RoundRecord

@@ -14,7 +14,7 @@ from sklearn.metrics import pairwise_distances_argmin
 from fmtc.kernels.alignment import match_clusters
 from fmtc.kernels.couplings import tsvt, update_dual
 from fmtc.kernels.embedding import nearest_orthonormal
-from fmtc.privacy.rules import Protection
+from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array, number, required
 from fmtc.protocol.mixture.em import is_order
 from fmtc.runtime.driver import RoundRecord

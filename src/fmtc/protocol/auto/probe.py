@@ -11,7 +11,7 @@ import numpy as np
 from ...client import stream
 from ...errors import DataError
 from ...kernels.lift import NEIGHBORS, shows_shapes
-from ...privacy.rules import Protection
+from ...privacy.protection import Protection
 from ...refit import Silo, refit
 from ...server import ServerState
 from ...settings import Settings

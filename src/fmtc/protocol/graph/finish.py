@@ -15,7 +15,8 @@ from ...kernels.centers import row_norms, unit_centers
 from ...linalg.arrays import asarray_like, namespace, to_numpy
 from ...mixture.starts import FIRST_SPREAD
 from ...models import GraphModel, project
-from ...privacy.rules import ALWAYS, Centres
+from ...privacy.protection import ALWAYS
+from ...privacy.rules import Centres
 from ...server import heard
 from ...settings import Settings
 from ...state import become

@@ -12,7 +12,7 @@ from ...client import ClientState, Ready, refuse_flat, refuse_unscaled, with_row
 from ...kernels.lift import RIDGE
 from ...mixture.bounds import far_sizes
 from ...mixture.steps import kept_rows
-from ...privacy.rules import Protection
+from ...privacy.protection import Protection
 from ...server import ServerState, client_weights, set_aside, shared_width
 from ...settings import Settings
 from ...state import become

@@ -13,7 +13,7 @@ from ...kernels.objective import local_terms
 from ...kernels.projection import update_projection
 from ...linalg.arrays import asarray_like, contiguous, to_numpy
 from ...linalg.stacks import blocks
-from ...privacy.rules import FIRST, Protection
+from ...privacy.protection import FIRST, Protection
 from ...server import RoundReport
 from ...settings import Settings
 from ...state import become

@@ -12,7 +12,7 @@ from ...client import ClientState, refuse_unscaled, rows_of
 from ...kernels.projection import column_means
 from ...linalg.arrays import HOST
 from ...mixture.bounds import far_sizes, impossible_products
-from ...privacy.rules import Protection
+from ...privacy.protection import Protection
 from ...server import ServerState, heard, set_aside
 from ...settings import Settings
 from ...state import become

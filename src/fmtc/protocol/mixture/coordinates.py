@@ -15,7 +15,7 @@ from ...mixture import Cells
 from ...mixture.bounds import far_columns, impossible_moments, numbers_only
 from ...mixture.pooling import LEAST
 from ...mixture.starts import along, draw, flat_coordinates, has_many_values, is_centred, shape
-from ...privacy.rules import Protection
+from ...privacy.protection import Protection
 from ...server import ServerState, heard, set_aside
 from ...settings import Settings
 from ...state import become

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import RefusedError, TrustError
-from ...privacy.rules import Protection
+from ...privacy.protection import Protection
 from ...server import Cards
 from ..base import Array, Nothing, Phase, array, number, required
 

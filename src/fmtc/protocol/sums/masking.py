@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import DataError, RefusedError, TrustError
 from ...linalg import fixed
-from ...privacy.rules import OnlySum
+from ...privacy.protection import OnlySum
 from ..base import Array, Failure, Phase, Summed, array, check, digest, entries, number, pack
 
 FEWEST = 3  # clients: of two, each knows the other's part from the sum
