@@ -50,7 +50,7 @@ from .protocol.advice import advice_settings, range_of
 from .protocol.alone import FEDERATED
 from .protocol.base import sent
 from .protocol.folds import TooFewError, calibrated
-from .protocol.graph import PROPOSAL
+from .protocol.graph.view import PROPOSAL
 from .protocol.kept import kept as kept_of
 from .protocol.method import COMMON, ClientResult, view_method
 from .rows import ClientsMixin, Remembered, is_mapping, refuse_names
@@ -372,7 +372,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             ledgers, before = self.__dict__.pop("_asked")
         settings = self._settled(silos)
         if settings.privacy == "sums":
-            from .protocol.secure import refuse_large
+            from .protocol.sums.view import refuse_large
 
             known = getattr(self, "schema_", None)
             refuse_large(silos, getattr(self, "feature_names_in_", None) if known is None else known.names)

@@ -16,7 +16,7 @@ from fmtc.errors import RefusedError
 from fmtc.privacy.ledger import FileLedger, verify
 from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.protocol.base import Failure, Message, Nothing, message_bytes, nbytes, pack, unpack
-from fmtc.protocol.graph import METHOD
+from fmtc.protocol.graph.view import METHOD
 from fmtc.runtime.driver import Replies
 from fmtc.runtime.node import ClientNode, FolderStore
 

@@ -94,6 +94,10 @@ def test_a_line_that_a_killed_writer_left_is_dropped_by_the_next_one(tmp_path):
     file.write_bytes(whole + b'{"event": "dif')
     channel.tell("differ")
     assert [event["event"] for event in channel.all()] == ["agree", "differ"]
+    file.write_bytes(whole + b'{"event": "dif')
+    later = at_coordinator(tmp_path)
+    channel.tell("aborted")
+    assert [event["event"] for event in later.news()] == ["aborted"]  # and nothing that was there before
     file.write_bytes(b'{"event"')
     channel.tell("agree")
     assert [event["event"] for event in channel.all()] == ["agree"]

@@ -14,8 +14,8 @@ from fmtc.artifacts.files import read_tensors
 from fmtc.errors import RefusedError
 from fmtc.privacy.ledger import verify
 from fmtc.protocol.base import Message, Nothing, message_bytes, nbytes
-from fmtc.protocol.graph import METHOD
-from fmtc.protocol.prepare import PREPARE
+from fmtc.protocol.graph.prepare import PREPARE
+from fmtc.protocol.graph.view import METHOD
 
 SETTINGS = Settings.of(n_clusters=3, max_iter=2, tol=0, n_init=1)
 DATA = {cid: np.random.default_rng(seed).normal(size=(30 + seed, 5)) for seed, cid in enumerate("cab")}

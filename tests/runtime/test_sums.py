@@ -12,10 +12,11 @@ from fmtc import Privacy, Settings
 from fmtc.errors import AbortedError, ClientError
 from fmtc.privacy.identity import PINS, fingerprint_of, write_pins
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines
-from fmtc.protocol import em, seed, subspace
 from fmtc.protocol.base import Message
 from fmtc.protocol.method import view_method
-from fmtc.protocol.sums import Masked
+from fmtc.protocol.mixture import em, seed
+from fmtc.protocol.sums import graph as subspace
+from fmtc.protocol.sums.masking import Masked
 from fmtc.runtime import kitclient
 from fmtc.runtime.conductor import RESULT, read_record
 from fmtc.runtime.driver import run

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -32,8 +33,9 @@ class Follower:
     """Reads the lines that are added to a file, from now on."""
 
     def __init__(self, path: Path):
-        self.path = path
-        self.place = path.stat().st_size if path.exists() else 0
+        self.path, self.place = path, 0
+        with contextlib.suppress(OSError):  # there is no such file yet; who reads it says what is wrong with it
+            self.place = path.read_bytes().rfind(b"\n") + 1
 
     def lines(self) -> list[bytes]:
         """The complete lines since the last call."""
