@@ -510,10 +510,9 @@ def joined(study, monkeypatch):
     idle = partial(Membership, clock=world.clock, start=lambda kit, party: Silo(world, kit))
     monkeypatch.setattr(membership, "Membership", idle)
 
-    def join(name, text_column=None, **options):
+    def join(name, **options):
         kit = Kit.read(study.folder / "kits" / name, "silo")
-        reading = Reading(id_column="patient", text_column=text_column)
-        ClientSource(name, str(study.folder / f"{name}.csv"), reading, **options).write(kit.path)
+        ClientSource(name, str(study.folder / f"{name}.csv"), Reading(id_column="patient", **options)).write(kit.path)
         return world.add(kit)
 
     join.world = world

@@ -34,8 +34,7 @@ def test_advice_on_the_number_of_clusters_is_that_of_one_process(simulation, dat
     model = FMTC(view="graph", random_state=SEED)
     settings = advice_settings(model.settings(n_clusters=2), (2, 6))
     outcome = simulation.run(settings, method="fmtc-advice")
-    server = outcome.server
-    there, here = advice_of(server.common, server.client_ids), model.advise(data, k_range=(2, 6))
+    there, here = advice_of(outcome.common, outcome.client_ids), model.advise(data, k_range=(2, 6))
     assert there.to_dict() == here.to_dict()  # equal, not close
     assert outcome.kept == {}  # a silo has no result of it, and waits for a run
     assert not [path for kit in simulation.kits.values() for path in (kit.path / STATES).rglob(RESULT)]

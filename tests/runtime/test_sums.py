@@ -13,8 +13,9 @@ from fmtc.errors import AbortedError, ClientError
 from fmtc.privacy.identity import PINS, fingerprint_of, write_pins
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines
 from fmtc.protocol.base import Message
+from fmtc.protocol.graph import settle
 from fmtc.protocol.method import view_method
-from fmtc.protocol.mixture import em, seed
+from fmtc.protocol.mixture import seed
 from fmtc.protocol.sums import graph as subspace
 from fmtc.protocol.sums.masking import Masked
 from fmtc.runtime import kitclient
@@ -32,7 +33,7 @@ VIEWS = {"fmtc-sums": GRAPH, "fmtc-mixture-sums": replace(GRAPH, view="mixture",
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
     """Runs of few messages: what is tested here is how they travel."""
-    monkeypatch.setattr(em, "SETTLE_STEPS", 2)
+    monkeypatch.setattr(settle, "SETTLE_STEPS", 2)
     monkeypatch.setattr(seed, "STEPS", 2)
     monkeypatch.setattr(subspace, "FRAME_TURNS", 2)
     monkeypatch.setattr(subspace, "MATCH_TURNS", 2)

@@ -160,6 +160,7 @@ class Phase:
     threads: ClassVar[bool] = False  # a reply uses several cores by itself
     concludes: ClassVar[bool] = False  # the client has its model after this phase, whether or not it is the last
     sums: ClassVar[bool] = False  # the server needs only the sum of the answers: `reduce` adds them up, and no more
+    turns: ClassVar[int] = 1  # how often it comes in a row
     limbs: ClassVar[int] = 2  # words of 64 bits for each number, where only the sum may be seen: `protocol.sums`
     fraction: ClassVar[int] = 64  # bits after the point of such a number
 
@@ -175,11 +176,11 @@ class Phase:
 
     def times(self, server: Any, settings: Any) -> int:
         """How often the phase comes in a row, by what the server knows so far; 0 omits it."""
-        return 1
+        return self.turns
 
     def limit(self, settings: Any) -> int:
         """How many different answers a client releases in one run, at most; the same question is not a new one."""
-        return settings.max_iter + RESTARTS if self.resumes and self.persists else REPEATS
+        return settings.max_iter + RESTARTS if self.resumes and self.persists else REPEATS * self.turns
 
     def asks(self, server: Any, settings: Any) -> Mapping[str, Any]:
         """What each client is asked."""

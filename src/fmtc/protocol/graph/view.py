@@ -50,14 +50,8 @@ class GraphView(Method):
     model_type: Any = GraphModel
     saved: tuple[str, ...] = ("F", "W", "anchor", "T", "Z")
     changeable: tuple[str, ...] = (
-        "max_iter",
-        "tol",
-        "solver.n_init",
-        "solver.labels_from",
-        "solver.final",
-        "solver.kappa",
-        "solver.calibration",
-    )
+        "max_iter", "tol", "solver.n_init", "solver.labels_from", "solver.final", "solver.kappa", "solver.calibration",
+    )  # fmt: skip
     view: str | None = "graph"  # None: to be decided on the way
 
     def read_settings(self, document: Mapping[str, Any]) -> Settings:

@@ -16,7 +16,7 @@ from ...privacy.protection import Protection
 from ...server import ServerState, heard, set_aside
 from ...settings import Settings
 from ...state import become
-from ..base import REPEATS, Array, Phase, array
+from ..base import Array, Phase, array
 from .state import InAxes
 
 STEPS = 5
@@ -37,6 +37,7 @@ class Axes(Phase):
     doing = "looking for principal axes"
     sums = True
     pure = True
+    turns = STEPS
     protect = Protection("Sums over all rows of the silo.")
 
     @dataclass(frozen=True, kw_only=True)
@@ -59,11 +60,7 @@ class Axes(Phase):
 
     def times(self, server: ServerState, settings: Settings) -> int:
         """A few steps, where columns are many."""
-        return STEPS if server.wide else 0
-
-    def limit(self, settings: Settings) -> int:
-        """All steps, restarts included."""
-        return REPEATS * STEPS
+        return self.turns if server.wide else 0
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same basis for everyone; random before the first step."""

@@ -17,10 +17,10 @@ from ...mixture.steps import Common, Personal, Statistics, Sums, packed, unpacke
 from ...privacy.rules import MixtureSums
 from ...server import RoundReport, ServerState, heard, noted, row_weights
 from ...settings import EM_ROUNDS, EM_TOL, Settings
-from ...state import become, reached
+from ...state import reached
 from ..base import RESTARTS, Array, Phase, above, array, how_many
 from .coordinates import SAMPLE, sampled
-from .state import Counted, Mixture, MixtureServer, Tallied, category_levels
+from .state import Counted, Mixture, MixtureServer, Tallied, category_levels, counted
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
 PROTECT = MixtureSums("Sums over rows; the policy says what becomes of those over few.")
@@ -297,13 +297,7 @@ class _EM(Phase):
         before = statistics_of(client, ask.keep)
         rows = client.cells if len(before) == 1 else sampled(client, settings)
         after, answer = one_round(rows, ask, before, pool_of(settings))
-        client = become(
-            client, Counted,
-            counts=np.array([own.counts for own in after]), sums=np.array([own.sums for own in after]),
-            tallies=np.array([own.levels for own in after]), shifts=np.array([own.shift for own in after]),
-            starts=np.array(ask.keep), round_no=round_no,
-        )  # fmt: skip
-        return client, answer
+        return counted(client, after, np.array(ask.keep), round_no), answer
 
     def impossible(self, server: MixtureServer, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
         """Sums of no rows, or of other rows than before."""

@@ -15,9 +15,9 @@ from ...privacy.rules import ClusterSums
 from ...server import heard
 from ...settings import Settings
 from ...state import become, reached
-from ..base import REPEATS, Array, Phase, above, array
+from ..base import Array, Phase, above, array
 from .coordinates import fresh_centers, sampled
-from .state import Counted, Mixture, MixtureServer, Reading, Seeding, Seeds, category_levels
+from .state import Counted, Mixture, MixtureServer, Reading, Seeding, Seeds, category_levels, counted
 
 STEPS = 8
 HANDICAP = 0.2  # log-likelihood per row that a start along one coordinate must gain: structure in all counts more
@@ -30,6 +30,7 @@ class Seed(Phase):
     doing = "looking for a start of its mixture"
     protect = ClusterSums("Sums over rows; the policy says what becomes of those over few.")
     sums = True
+    turns = STEPS
     persists = True
 
     @dataclass(frozen=True, kw_only=True)
@@ -54,14 +55,6 @@ class Seed(Phase):
             "Where the silo's clusters lie; of a cluster of one row, that row.",
         )  # fmt: skip
 
-    def times(self, server: Any, settings: Settings) -> int:
-        """A few steps."""
-        return STEPS
-
-    def limit(self, settings: Settings) -> int:
-        """All steps, restarts included."""
-        return REPEATS * STEPS
-
     def asks(self, server: Seeding, settings: Settings) -> dict[str, Any]:
         """The same centres for everyone."""
         return dict.fromkeys(server.client_ids, self.Ask(centers=server.seeds.centers, weights=server.seeds.weights))
@@ -74,13 +67,7 @@ class Seed(Phase):
         counts, sums = assign_sums(cells, ask.centers, origins, ask.weights)
         r = cells.r
         own = [first_statistics(counts[s], sums[s], origins[s], r, origins[s][:r]) for s in range(len(counts))]
-        client = become(
-            client, Counted,
-            counts=np.array([part.counts for part in own]), sums=np.array([part.sums for part in own]),
-            tallies=np.array([part.levels for part in own]), shifts=np.array([part.shift for part in own]),
-            starts=np.arange(len(own)),
-        )  # fmt: skip
-        return client, self.Answer(counts=counts, sums=sums)
+        return counted(client, own, np.arange(len(own)), client.round_no), self.Answer(counts=counts, sums=sums)
 
     def impossible(self, server: Seeding, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
         """Clusters that the client's own moments rule out."""

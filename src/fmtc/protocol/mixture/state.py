@@ -11,10 +11,11 @@ import numpy as np
 from ...client import ClientState
 from ...linalg.arrays import HOST, to_device
 from ...mixture import Cells
-from ...mixture.steps import Common
+from ...mixture.steps import Common, Statistics
 from ...models import Frame
 from ...server import ServerState
 from ...settings import Settings
+from ...state import become
 
 Array = np.ndarray
 
@@ -44,6 +45,16 @@ class Tallied(ClientState):
 @dataclass(frozen=True, kw_only=True)
 class Counted(Reading, Tallied):
     """A client that takes part in rounds."""
+
+
+def counted(client: Reading, own: list[Statistics], starts: Array, round_no: int) -> Counted:
+    """The client after an E-step of some starts."""
+    found = {
+        "counts": [one.counts for one in own], "sums": [one.sums for one in own],
+        "tallies": [one.levels for one in own], "shifts": [one.shift for one in own],
+    }  # fmt: skip
+    arrays = {name: np.array(parts) for name, parts in found.items()}
+    return become(client, Counted, starts=starts, round_no=round_no, **arrays)
 
 
 @dataclass(frozen=True, kw_only=True)

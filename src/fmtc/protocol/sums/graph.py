@@ -24,7 +24,7 @@ from ...server import RoundReport, ServerState
 from ...settings import Settings
 from ...state import become, reached
 from ..alone import WHEN, compares
-from ..base import REPEATS, Array, Nothing, Phase, above, array, how_many, number
+from ..base import Array, Nothing, Phase, above, array, how_many, number
 from ..graph.consensus import OVER_RELAXED
 from ..graph.finish import FINISH, first_mixture
 from ..graph.hello import energy, rho_of, rounds_before
@@ -250,6 +250,7 @@ class Frame(Phase):
     name = "frame"
     protect = ONLY_SUM
     doing = "turning to the common frame"
+    turns = FRAME_TURNS
     pure = True
     resumes = True
     sums = True
@@ -267,14 +268,6 @@ class Frame(Phase):
         turned: Array = array(
             "d k", "W in the common frame, scaled to norm 1", "In the sum: the mean of the projections of all clients."
         )
-
-    def times(self, server: Any, settings: Settings) -> int:
-        """A few turns."""
-        return FRAME_TURNS
-
-    def limit(self, settings: Settings) -> int:
-        """All turns, restarts included."""
-        return REPEATS * FRAME_TURNS
 
     def asks(self, server: Directions, settings: Settings) -> dict[str, Any]:
         """The same mean for everyone."""
@@ -323,6 +316,7 @@ class Match(Phase):
     name = "match"
     protect = ONLY_SUM
     doing = "comparing its clusters with the others'"
+    turns = MATCH_TURNS
     pure = True
     sums = True
 
@@ -344,14 +338,6 @@ class Match(Phase):
             "g k", "their places in the client's own order, the largest first",
             "In the sum: which clusters are large at most clients.",
         )  # fmt: skip
-
-    def times(self, server: Any, settings: Settings) -> int:
-        """A few turns."""
-        return MATCH_TURNS
-
-    def limit(self, settings: Settings) -> int:
-        """All turns, restarts included."""
-        return REPEATS * MATCH_TURNS
 
     def asks(self, server: Framed, settings: Settings) -> dict[str, Any]:
         """The same frames for everyone."""

@@ -22,7 +22,7 @@ from ...settings import Settings
 from ...state import become
 from ..auto.probe import PROBE
 from ..auto.view import AutoView
-from ..base import REPEATS, Array, Phase, array, how_many, number
+from ..base import Array, Phase, array, how_many, number
 from ..graph.prepare import PREPARE
 from ..graph.view import GraphView, known
 from ..mixture.axes import AXES
@@ -72,6 +72,7 @@ class TotalMoments(Phase):
     """Columns of all clients together: first their means, then the sums of squared deviations from these."""
 
     name = "moments"
+    turns = 2
     protect = ONLY_SUM
     doing = "summing up its columns"
     pure = True
@@ -116,10 +117,6 @@ class TotalMoments(Phase):
     def times(self, server: ServerState, settings: Settings) -> int:
         """Where clients agree on units: once, and once more where columns have means."""
         return int(needs_moments(settings)) * (2 if isinstance(server, Averaged) else 1)
-
-    def limit(self, settings: Settings) -> int:
-        """Both turns, restarts included."""
-        return 2 * REPEATS
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The means, once they are known."""
