@@ -60,14 +60,9 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
             f"n_clusters={k} needs at least {needed} rows in every client. "
             "Ask for fewer clusters or leave this client out."
         )
-    entries, limits = X.data if sp.issparse(X) else X, np.finfo(X.dtype)
+    entries = X.data if sp.issparse(X) else X
     refuse_flat([client_id] if _is_flat(X) else [])
-    peak = float(max(np.fmax.reduce(entries, axis=None, initial=0), -np.fmin.reduce(entries, axis=None, initial=0)))
-    if peak and not np.sqrt(limits.tiny) < peak < np.sqrt(limits.max / X.shape[0] / X.shape[1]):
-        raise DataError(
-            f"client {client_id!r} has entries up to {peak:.1e}, too {'large' if peak > 1 else 'small'} to be squared "
-            f"in {X.dtype}. Rescale the features of all clients."
-        )
+    _refuse_sizes(client_id, X, entries)
     if settings.scale == "tfidf" and entries.min(initial=0) < 0:
         raise DataError(f'client {client_id!r} has entries below 0; scale="tfidf" takes counts of words')
     if device != HOST and sp.issparse(X):
@@ -81,6 +76,16 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
         scaling = standardize(moments(expanded(X, settings.levels)), settings.levels)
     client = ClientState(client_id, X, k, scaling=scaling, device=device)
     return with_rows(client, settings) if settings.view == "graph" else client
+
+
+def _refuse_sizes(client_id: str, X: Any, entries: Array) -> None:
+    limits = np.finfo(X.dtype)
+    peak = float(max(np.fmax.reduce(entries, axis=None, initial=0), -np.fmin.reduce(entries, axis=None, initial=0)))
+    if peak and not np.sqrt(limits.tiny) < peak < np.sqrt(limits.max / X.shape[0] / X.shape[1]):
+        raise DataError(
+            f"client {client_id!r} has entries up to {peak:.1e}, too {'large' if peak > 1 else 'small'} to be squared "
+            f"in {X.dtype}. Rescale the features of all clients."
+        )
 
 
 def _is_flat(X: Any) -> bool:

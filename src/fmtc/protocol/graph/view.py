@@ -139,7 +139,7 @@ class Proposal(GraphView):
     closing = ()
 
     def common(self, server: Any) -> dict[str, Any]:
-        """Nothing: no rounds, no consensus."""
+        """Nothing: there are no rounds."""
         return {}
 
     def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
