@@ -15,6 +15,7 @@ from .kernels.lift import Lift
 from .kernels.projection import Rows, column_means
 from .kernels.scaling import Scaling, moments, standardize
 from .linalg.arrays import HOST, to_device
+from .models import Units
 from .settings import POOLED_SCALES, Settings
 from .state import become
 
@@ -33,6 +34,11 @@ class ClientState:
     lift: Lift | None = None  # from scaled columns to those of the graph view; None: they are the same
     device: str = HOST
     on_trial: bool = False  # whether this is for a comparison only, of which nobody wants to read warnings
+
+    @property
+    def units(self) -> Units:
+        """What is done to its columns."""
+        return Units(scaling=self.scaling, lift=self.lift)
 
 
 @dataclass(frozen=True, kw_only=True)
