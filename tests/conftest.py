@@ -48,7 +48,7 @@ class Play:
     """A federation by hand: states of clients and server, and nothing between them."""
 
     def __init__(self, data, settings, weights=None):
-        from fmtc.protocol.graph import METHOD
+        from fmtc.protocol.graph.view import METHOD
 
         self.settings, self.method = settings, METHOD
         self.clients = {cid: METHOD.open_client(cid, X, settings, "cpu") for cid, X in data.items()}

@@ -38,10 +38,11 @@ from fmtc.cli.words import Rounds, Words
 from fmtc.describe import Atlas, Concept
 from fmtc.errors import DataError
 from fmtc.metrics import score_clients
-from fmtc.protocol import prepare, seed
-from fmtc.protocol.auto import METHOD
+from fmtc.protocol.auto.view import METHOD
 from fmtc.protocol.base import entries
+from fmtc.protocol.graph import prepare
 from fmtc.protocol.method import COMMON
+from fmtc.protocol.mixture import seed
 from fmtc.settings import EM_ROUNDS
 
 FEATURES = ("height", "weight", "age", "dose")

@@ -13,9 +13,9 @@ from fmtc.cli.words import Words
 from fmtc.privacy.ledger import LEDGER, FileLedger, hash_of, head_of
 from fmtc.privacy.outbox import Outbox
 from fmtc.protocol.base import Message, entries
-from fmtc.protocol.em import EM
-from fmtc.protocol.hello import HELLO
-from fmtc.protocol.round import ROUND
+from fmtc.protocol.graph.hello import HELLO
+from fmtc.protocol.graph.round import ROUND
+from fmtc.protocol.mixture.em import EM
 from fmtc.settings import Settings
 
 

@@ -30,16 +30,17 @@ BESIDE = {
     ("server", "client"),
     ("protocol", "refit"),  # what a silo does at home at the end of a run
     ("refit", "protocol"),  # by the steps of a round
-    ("protocol", "privacy"),  # accounting: how much noise a sum needs, and what it costs
+    ("protocol", "privacy"),  # rules that a phase declares; accounting: the noise a sum needs, and what it costs
 }
 # Side rooms know nothing of runtime: each with all that it may import.
 SIDE_ROOMS = {
     "errors": set(),
+    "state": {"errors"},
     "wording": set(),
     "schema": {"errors", "wording"},
     "settings": {"errors", "kernels"},
     "metrics": {"errors"},
-    "clients": {"errors", "kernels", "schema", "tables", "wording"},
+    "rows": {"errors", "kernels", "schema", "tables", "wording"},
     "tables": {"errors", "kernels", "schema", "wording"},
     "artifacts": {
         "describe",

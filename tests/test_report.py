@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
-from tests.test_concepts import assert_names_agree
+from tests.describe.test_clusters import assert_names_agree
 from tests.views import graph_view
 
 import fmtc
@@ -27,12 +27,14 @@ from fmtc.cli.words import Words
 from fmtc.describe import Explanation, empty_clusters_sentence
 from fmtc.errors import FileError
 from fmtc.estimator import load_atlas
-from fmtc.protocol.auto import METHOD
+from fmtc.protocol.auto.view import METHOD
 from fmtc.protocol.base import LETTERS, entries
 from fmtc.protocol.method import view_method
 from fmtc.report import page, render, study, summarise
 from fmtc.report.rows import _residual, stays
-from fmtc.report.summary import _atlas_words, _balance, _has, _share_words, verdict
+from fmtc.report.summary import _balance
+from fmtc.report.words import _share_words, atlas_words, verdict
+from fmtc.report.words import has as has_cluster
 from fmtc.runtime.conductor import RESULT, write_record
 from fmtc.runtime.driver import Received, run
 from fmtc.runtime.spec import RunSpec
@@ -299,7 +301,7 @@ def test_what_silos_lack_is_one_sentence(has, said):
     """A cluster that a silo lacks is not where shares differ; many of them are counted, not listed."""
     shares = np.array(has) / np.sum(has, axis=1, keepdims=True)
     silos = [{"silo": f"silo {t}", "shares": row, "rows": sum(has[t])} for t, row in enumerate(shares.tolist())]
-    counts = [sum(_has(row[j], sum(row)) for row in has) for j in range(len(has[0]))]
+    counts = [sum(has_cluster(row[j], sum(row)) for row in has) for j in range(len(has[0]))]
     found = [{"cluster": j, "name": "", "silos": n} for j, n in enumerate(counts)]
     assert _share_words({"silos": silos, "found": found, "clusters": []}) == said
 
@@ -371,12 +373,12 @@ def test_clusters_without_rows_are_named(tmp_path):
 
 
 def test_flags_of_the_atlas_are_told_in_a_sentence():
-    assert _atlas_words({"matched": 6}).startswith("All 6 clusters")
-    assert _atlas_words({"matched": 4, "unsure": 2, "unique": 1}) == (
+    assert atlas_words({"matched": 6}).startswith("All 6 clusters")
+    assert atlas_words({"matched": 4, "unsure": 2, "unique": 1}) == (
         "4 of 7 clusters of single silos are like those of the same concept elsewhere, 2 may belong to another concept "
         "and 1 is like nothing in the other silos."
     )
-    assert _atlas_words({}) == ""
+    assert atlas_words({}) == ""
 
 
 def test_the_coordinator_has_a_page_without_rows(consensus):

@@ -12,7 +12,7 @@ import fmtc
 from fmtc import LocalTransport, Settings
 from fmtc.client import open_client
 from fmtc.errors import RefusedError
-from fmtc.protocol.graph import METHOD
+from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.moments import MOMENTS
 from fmtc.protocol.rescale import RESCALE
 

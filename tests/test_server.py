@@ -11,9 +11,12 @@ from fmtc import Settings
 from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
 from fmtc.kernels.couplings import COUPLINGS
 from fmtc.linalg.stacks import Workspace
-from fmtc.protocol.hello import HELLO
+from fmtc.protocol.graph.consensus import server_step
+from fmtc.protocol.graph.hello import HELLO
+from fmtc.protocol.graph.view import METHOD
+from fmtc.protocol.mixture.state import Mixture
 from fmtc.runtime.driver import RoundRecord
-from fmtc.server import Mixture, ServerState, held_at_the_end, server_step, without_clients
+from fmtc.server import ServerState, held_at_the_end
 
 HERE = HELLO.Answer(n_samples=10, n_features=4, sum_of_squares=40.0)
 
@@ -87,14 +90,14 @@ def test_weights_are_above_zero(bad):
 def test_without_clients(rng):
     server = opened(dict.fromkeys("abc", HERE), Settings(), {"a": 1, "b": 2, "c": 5})
     server = replace(server, W=rng.normal(size=server.W.shape), losses=np.arange(3.0))
-    rest = without_clients(server, {"b"})
+    rest = METHOD.without(server, {"b"})
     assert rest.client_ids == ("a", "c")
     assert_array_equal(rest.W, server.W[:, :, [0, 2]])
     assert rest.Z.shape == rest.Y.shape == rest.W.shape
     assert_array_equal(rest.losses, [0, 2])
     assert_array_equal(rest.omega, [1 / 8, 5 / 8])
-    assert without_clients(server, {"x"}) is server
-    assert without_clients(ServerState(("a", "b", "c")), {"a"}).client_ids == ("b", "c")  # before anything is known
+    assert METHOD.without(server, {"x"}) is server
+    assert METHOD.without(ServerState(("a", "b", "c")), {"a"}).client_ids == ("b", "c")  # before anything is known
 
 
 # -------------------------------------------------------------------------------------------------- consensus step

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fmtc import Settings, Solver
-from fmtc.protocol.graph import METHOD
+from fmtc.protocol.graph.view import METHOD
 
 
 def value(name, settings):

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fmtc import FMTC, datasets
+from fmtc import FMTC
 from fmtc.settings import split_solver
+from fmtc_bench import datasets
 
 DATASETS = {
     "Digits (8 label-skewed silos)": "digits",

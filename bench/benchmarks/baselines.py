@@ -24,8 +24,8 @@ from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.metrics.pairwise import rbf_kernel
 from threadpoolctl import threadpool_limits
 
-from fmtc import baselines
 from fmtc.kernels.graph import knn_affinity, normalized_laplacian, resolve_neighbors
+from fmtc_bench import baselines
 from fmtc_bench.baselines import bregman
 from readme import BASELINES, RESULTS, baselines_part, replace_part
 from speed import best_of, silos

@@ -18,10 +18,10 @@ from sklearn.neighbors import NearestNeighbors
 
 from _data import graph_view, load
 from fmtc import score_clients
-from fmtc import server as server_module
 from fmtc.kernels import graph
 from fmtc.kernels.alignment import procrustes
-from fmtc.server import ServerState
+from fmtc.protocol.graph import consensus
+from fmtc.protocol.graph.state import GraphServer
 from fmtc.settings import Settings
 from readme import RESULTS
 
@@ -50,15 +50,15 @@ def measure(name: str, **setting: object) -> dict[str, float]:
 @contextmanager
 def exact_rotation() -> Iterator[None]:
     """Turn clients towards Z - Y/rho, the exact minimiser of the augmented Lagrangian over a rotation."""
-    ours = server_module._rotations
+    ours = consensus._rotations
 
-    def exact(server: ServerState, W: np.ndarray, present: list[int], settings: Settings) -> np.ndarray | None:
+    def exact(server: GraphServer, W: np.ndarray, present: list[int], settings: Settings) -> np.ndarray | None:
         if server.round_no == 0:
             return ours(server, W, present, settings)
         anchor = server.Z - server.Y / server.rho
         return np.stack([procrustes(W[:, :, t], anchor[:, :, t]) for t in present], axis=2)
 
-    with patch.object(server_module, "_rotations", exact):
+    with patch.object(consensus, "_rotations", exact):
         yield
 
 

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from fmtc.cli import main_group
 from fmtc.errors import DatasetError, FileError
 from fmtc.protocol.advice import SPECTRUM
-from fmtc.protocol.auto import METHOD
+from fmtc.protocol.auto.view import METHOD
 from fmtc.protocol.base import Entry, Phase, entries
 from fmtc.protocol.method import COMMON
 from fmtc_bench.compare import comparison, paper, tables
@@ -239,8 +239,9 @@ def run_part(rows: list[Row], about: dict[str, Any]) -> str:
     """What was run, by which code, and how long it took."""
     hours, machines = about["seconds_of_all_cells"] / 3600, ", ".join(about["machines"])
     codes = sorted({row["code"] for row in rows})
+    command = about["command"].replace("fmtc bench", "fmtc-bench")  # as it was called while it was part of fmtc
     said = (
-        f"`{about['command']}`: {len(rows):,} fits, {sum(row['status'] != 'ok' for row in rows)} of them failed, "
+        f"`{command}`: {len(rows):,} fits, {sum(row['status'] != 'ok' for row in rows)} of them failed, "
         f"{hours:.1f} hours of one core in all ({machines}), by code {', '.join(f'`{code}`' for code in codes)}."
     )
     if (PAPER / PROTOCOL).exists():

@@ -18,10 +18,11 @@ from unittest.mock import patch
 
 import numpy as np
 
-from fmtc import FMTC, datasets
+from fmtc import FMTC
 from fmtc.errors import FmtcError
 from fmtc.metrics import clustering_accuracy
 from fmtc.privacy.rules import Policy, Rules
+from fmtc_bench import datasets
 
 RESULTS = Path(__file__).parent / "results" / "rules.json"
 NAMES = (

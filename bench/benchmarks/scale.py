@@ -23,8 +23,8 @@ import numpy as np
 
 from _data import graph_view
 from fmtc.kernels import embedding, graph
-from fmtc.protocol import finish, prepare
-from fmtc.protocol import round as round_phase
+from fmtc.protocol.graph import finish, prepare
+from fmtc.protocol.graph import round as round_phase
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 K, ROUNDS = 10, 20

@@ -16,8 +16,9 @@ import numpy as np
 
 from fmtc.kernels.couplings import COUPLINGS
 from fmtc.linalg.threads import one_thread
-from fmtc.protocol.round import ROUND, Round
-from fmtc.server import OVER_RELAXED, ServerState, server_step
+from fmtc.protocol.graph.consensus import OVER_RELAXED, server_step
+from fmtc.protocol.graph.round import ROUND, Round
+from fmtc.protocol.graph.state import GraphServer
 from fmtc.settings import Settings
 
 RESULTS = Path(__file__).parent / "results" / "server.json"
@@ -25,7 +26,7 @@ D, K, CLIENTS, FEWER = 2_000, 10, 1_000, 100
 LARGE = {"k m = 2000": (100_000, 10, 200), "k m = 10000": (100_000, 10, 1_000)}
 
 
-def federation(d: int, k: int, m: int) -> tuple[ServerState, dict[str, Round.Answer], Settings]:
+def federation(d: int, k: int, m: int) -> tuple[GraphServer, dict[str, Round.Answer], Settings]:
     """A server before the first round, and answers: common columns, differences of half their size, own frames."""
     rng = np.random.default_rng(0)
     common, settings = rng.normal(size=(d, k)), Settings(n_clusters=k)
@@ -35,21 +36,21 @@ def federation(d: int, k: int, m: int) -> tuple[ServerState, dict[str, Round.Ans
         frame = np.linalg.qr(rng.normal(size=(k, k)))[0]
         found[cid] = ROUND.Answer(W=(common + 0.5 * rng.normal(size=(d, k))) @ frame, cut=1.0, misfit=1.0)
     zeros = np.zeros((d, k, m))
-    server = ServerState(
-        ids, omega=np.full(m, 1 / m), rho=2 * settings.solver.ridge / m, scale=1.0, W=zeros, Z=zeros, Y=zeros,
-        losses=np.zeros(m),
+    server = GraphServer(
+        ids, omega=np.full(m, 1 / m), rho=2 * settings.solver.ridge / m, beta=None, scale=1.0, W=zeros, Z=zeros,
+        Y=zeros, losses=np.zeros(m),
     )  # fmt: skip
     return server, found, settings
 
 
-def later_answers(server: ServerState) -> dict[str, Round.Answer]:
+def later_answers(server: GraphServer) -> dict[str, Round.Answer]:
     """Those of a later round: near the models that the server has."""
     rng = np.random.default_rng(1)
     W = server.W + 0.05 * rng.normal(size=server.W.shape)
     return {cid: ROUND.Answer(W=W[:, :, t].copy(), cut=1.0, misfit=1.0) for t, cid in enumerate(server.client_ids)}
 
 
-def by_svd(server: ServerState, answers: dict[str, Round.Answer], settings: Settings) -> np.ndarray:
+def by_svd(server: GraphServer, answers: dict[str, Round.Answer], settings: Settings) -> np.ndarray:
     """The formulas of a later round as they are printed: client by client, whole stacks, all slices decomposed."""
     rho, tau = server.rho, server.beta / server.rho
     W = np.stack([answers[cid].W for cid in server.client_ids], axis=2)

@@ -27,10 +27,10 @@ from fmtc.metrics import clustering_accuracy
 from fmtc.privacy.identity import SelfSigned
 from fmtc.privacy.keys import Keys
 from fmtc.protocol.base import Message
-from fmtc.protocol.cards import Card
 from fmtc.protocol.method import view_method
-from fmtc.protocol.subspace import SPARE, TOTAL_ROUND
-from fmtc.protocol.sums import Masking, opened
+from fmtc.protocol.sums.cards import Card
+from fmtc.protocol.sums.graph import SPARE, TOTAL_ROUND
+from fmtc.protocol.sums.masking import Masking, opened
 from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
 from fmtc_bench.datasets import load

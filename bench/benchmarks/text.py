@@ -23,10 +23,11 @@ from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
 from _data import graph_view
-from fmtc import FMTC, datasets
+from fmtc import FMTC
 from fmtc.kernels import projection
 from fmtc.kernels.projection import RidgeFactors
-from fmtc.protocol import round as round_phase
+from fmtc.protocol.graph import round as round_phase
+from fmtc_bench import datasets
 
 RESULTS = Path(__file__).parent / "results" / "text.json"
 WORDS = 50_000

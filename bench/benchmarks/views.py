@@ -32,10 +32,11 @@ import scipy.sparse as sp
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from fmtc import FMTC, Solver, datasets
+from fmtc import FMTC, Solver
 from fmtc.kernels.encoding import expanded
 from fmtc.metrics import clustering_accuracy, match_classes
 from fmtc.schema import Encoded
+from fmtc_bench import datasets
 from fmtc_bench.compare.grid import code_digest
 from fmtc_bench.datasets import FederatedDataset
 

@@ -1,79 +1,45 @@
-"""A client of FMTC between messages: its rows, graph, embedding and projection. Nothing here decides what leaves."""
+"""A client of FMTC between messages, before it takes part in a view: its rows. Nothing here decides what leaves."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import scipy.sparse as sp
 
-from .errors import DataError
+from .errors import DataError, RefusedError
 from .kernels.encoding import expanded, expanded_width
-from .kernels.graph import Graph
 from .kernels.lift import Lift
-from .kernels.projection import RidgeFactors, Rows, column_means
+from .kernels.projection import Rows, column_means
 from .kernels.scaling import Scaling, moments, standardize
-from .linalg.arrays import HOST, asarray_like, to_device
-from .mixture import Cells
-from .mixture.steps import Statistics
-from .models import ClientModel, Frame, GraphModel
-from .settings import Settings
+from .linalg.arrays import HOST, to_device
+from .settings import POOLED_SCALES, Settings
+from .state import become
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Clusters:
-    """A client's own clusters, from k-means until they take the common numbers."""
-
-    E: Array  # n x k, normalised projections (or rows of F, for a run as published)
-    model: GraphModel
-    labels: Array  # n
-    cells: Cells | None = None  # E as the mixture reads it
-    before: Statistics | None = None  # of the mixture's last round but one
-    statistics: Statistics | None = None  # of the last
-    step: int = 0  # which round that was
-    axes: Array | None = None  # k x K, from axes of its own to those of concepts, which E and the model then have
-
-
-@dataclass(frozen=True)
 class ClientState:
-    """One client between messages."""
+    """One client between messages: at rest, and what all later states have. Each view has states of its own."""
 
     client_id: str
     X: Any  # n x d, as it came
     k: int  # clusters
-    rows: Rows | None = None  # of the graph: expanded, scaled where the run says so, and on a device if there is one
+    round_no: int = 0
     scaling: Scaling | None = None  # from X to the rows; None: they are X
     lift: Lift | None = None  # from scaled columns to those of the graph view; None: they are the same
-    graph: Graph | None = None
-    factors: RidgeFactors | None = None
-    eta: float | None = None  # step size of the embedding
-    F: Array | None = None  # n x k
-    W: Array | None = None  # d x k
-    anchor: Array | None = None  # d x k, what W was last drawn towards: all that the others have to say about it
-    T: Array | None = None  # d x k, W and the dual of the last round, where the client takes the consensus step itself
-    Z: Array | None = None  # d x k, its slice of the consensus before that
-    round_no: int = 0
-    own: Clusters | None = None
-    axes: Array | None = None  # d x r, of the mixture's coordinates; None: they are the columns
-    origin: Array | None = None  # r, common mean of the coordinates, where columns have none
-    cells: Cells | None = None  # rows as the mixture reads them
-    starts: Array | None = None  # s, numbers of the starts of the mixture that are still compared
-    counts: Array | None = None  # s x k, statistics of the mixture's last E-step, for each of its starts
-    sums: Array | None = None  # s x k x r
-    tallies: Array | None = None  # s x k x l
-    shifts: Array | None = None  # s x r
-    model: ClientModel | None = None
-    labels: Array | None = None  # n
-    agreement: float | None = None  # of the labels with those of the embedding; see `protocol.number`
-    misses: bool = False  # whether the graph has clear parts that the labels do not follow
-    choice: str | None = None  # "federated" or "alone", where the client compared the two
-    home: Any = None  # what folds need of the run, see `protocol.folds`
     device: str = HOST
     on_trial: bool = False  # whether this is for a comparison only, of which nobody wants to read warnings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready(ClientState):
+    """A client with the rows of its graph."""
+
+    rows: Rows  # expanded, scaled where the run says so, and on a device if there is one
 
 
 def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) -> ClientState:
@@ -131,33 +97,31 @@ def refuse_flat(flat: list[str]) -> None:
         )
 
 
-def with_rows(client: ClientState, settings: Settings) -> ClientState:
+def with_rows(client: ClientState, settings: Settings) -> Ready:
     """The client with the rows of its graph; nothing to do if it has them."""
-    if client.rows is not None:
+    if isinstance(client, Ready):
         return client
     scaling = client.scaling
     # for a mixture only: the graph's rows are those of view="graph"
     if settings.scale in ("auto", "none") and scaling is not None and scaling.is_shift and client.lift is None:
         scaling = None
-    return replace(client, scaling=scaling, rows=rows_of(client.X, scaling, settings, client.device, client.lift))
+    rows = rows_of(client.X, scaling, settings, client.device, client.lift)
+    return become(client, Ready, scaling=scaling, rows=rows)
+
+
+def refuse_unscaled(client: ClientState, settings: Settings) -> None:
+    """Raise `RefusedError` where columns should have the units of all clients, and nobody has said which these are."""
+    if settings.scale in POOLED_SCALES and settings.scale != "auto" and client.scaling is None:
+        raise RefusedError("a message came too early: scaling is not there yet")
 
 
 def width(client: ClientState, settings: Settings) -> int:
     """Columns of the rows that are computed with."""
-    if client.rows is not None:
+    if isinstance(client, Ready):
         return int(client.rows.shape[1])
     if client.scaling is not None:
         return len(client.scaling.stretch)
     return expanded_width(settings.levels, client.X.shape[1])
-
-
-def cells_of(client: ClientState, settings: Settings) -> Cells:
-    """The rows as the mixture reads them: few columns as they are in X, scaled; many in a few principal axes."""
-    frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
-    cells = frame.cells(client.X)
-    if client.device == HOST or not cells.is_complete:
-        return cells
-    return Cells(to_device(np.asarray(cells.Z[:]), client.device), cells.codes, cells.levels)
 
 
 def rows_of(X: Any, scaling: Scaling | None, settings: Settings, device: str, lift: Lift | None = None) -> Rows:
@@ -195,18 +159,9 @@ def _without_holes(X: Any) -> Any:
     return np.where(holes, np.where(holes, 0, X).sum(axis=0) / filled, X).astype(X.dtype)
 
 
-def rotated(client: ClientState, rotation: Array | None) -> ClientState:
-    """The client in the common frame; the local terms do not change under (F R, W R)."""
-    if rotation is None or client.F is None or client.W is None:
-        return client
-    rotation = asarray_like(rotation, client.F)
-    anchor = None if client.anchor is None else client.anchor @ rotation
-    return replace(client, F=client.F @ rotation, W=client.W @ rotation, anchor=anchor)
-
-
 def input_rows(client: ClientState) -> Any:
     """The rows of X; where they were not scaled, those that are computed with, on the device if there is one."""
-    if client.scaling is None and client.rows is not None and client.rows.shape == client.X.shape:
+    if client.scaling is None and isinstance(client, Ready) and client.rows.shape == client.X.shape:
         return client.rows.X
     return client.X
 

@@ -21,7 +21,6 @@ from sklearn.utils.validation import check_is_fitted
 from .advice import Advice, advice_of
 from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_settings, read_model, write_model
 from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
-from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
 from .confidence import LEVEL, Drift, silo_drift, together
 from .describe import (
     Atlas,
@@ -51,9 +50,10 @@ from .protocol.advice import advice_settings, range_of
 from .protocol.alone import FEDERATED
 from .protocol.base import sent
 from .protocol.folds import TooFewError, calibrated
-from .protocol.graph import PROPOSAL
+from .protocol.graph.view import PROPOSAL
 from .protocol.kept import kept as kept_of
 from .protocol.method import COMMON, ClientResult, view_method
+from .rows import ClientsMixin, Remembered, is_mapping, refuse_names
 from .runtime.driver import Callback, Received, RoundRecord, RunRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
@@ -372,7 +372,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             ledgers, before = self.__dict__.pop("_asked")
         settings = self._settled(silos)
         if settings.privacy == "sums":
-            from .protocol.secure import refuse_large
+            from .protocol.sums.view import refuse_large
 
             known = getattr(self, "schema_", None)
             refuse_large(silos, getattr(self, "feature_names_in_", None) if known is None else known.names)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .client import ClientState, cells_of, input_rows, rotated, stream, with_rows
+from .client import ClientState, Ready, input_rows, stream, with_rows
 from .kernels.alignment import numbers_of, procrustes, same_place, same_rows
 from .kernels.centers import row_norms, unit_centers
 from .kernels.encoding import expanded
@@ -23,12 +23,16 @@ from .linalg.arrays import HOST, double, to_device_of, to_numpy
 from .mixture import Cells, Personal, Pool, e_step, personal, summed
 from .mixture.steps import Common, Statistics, Sums
 from .models import Frame, GraphModel, MixtureModel, Units
-from .protocol.em import SETTLE_STEPS, SETTLED, among, pool_of, settle_pool
-from .protocol.finish import projected
+from .protocol.graph.finish import projected
+from .protocol.graph.prepare import PREPARE
+from .protocol.graph.round import one_pass
+from .protocol.graph.settle import SETTLE_STEPS, SETTLED, settle_pool
+from .protocol.graph.state import Graphed, Placed, Prepared, rotated
 from .protocol.method import view_method
-from .protocol.prepare import PREPARE
-from .protocol.round import one_pass
+from .protocol.mixture.em import among, pool_of
+from .protocol.mixture.state import Reading, cells_of
 from .settings import Settings
+from .state import become
 
 Array = np.ndarray
 
@@ -59,7 +63,7 @@ class Refitted:
 
     model: Any
     labels: Array  # n
-    client: ClientState
+    client: Any  # its state
     sums: Sums | None = None  # of the last E-step, should others ask for them
 
 
@@ -72,29 +76,28 @@ class MixtureCommon:
     mixture: Common
     has: Array | None = None  # K, bool: concepts that the silo has; None: all
 
-    def opened(self, silo: Silo, X: Any) -> ClientState:
+    def opened(self, silo: Silo, X: Any) -> Any:
         """The silo with its rows in the units of the run."""
-        client = _in_units(silo, X, self.units)
-        return replace(client, cells=cells_of(client, silo.at_home(self.view)))
+        client, axes, origin = _in_units(silo, X, self.units), self.units.axes, self.units.origin
+        cells = cells_of(client, silo.at_home(self.view), axes, origin)
+        return become(client, Reading, axes=axes, origin=origin, cells=cells)
 
-    def unfitted(self, client: ClientState, settings: Settings) -> MixtureModel:
+    def unfitted(self, client: Reading, settings: Settings) -> MixtureModel:
         """The common concepts as the silo's own: a model without a fit."""
         return self._model(client, self.mixture, settings)
 
-    def fit(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
+    def fit(self, client: Reading, settings: Settings, starts: Sequence[Personal]) -> Refitted:
         """EM over the rows."""
         return self.clustered(client, settings, starts)
 
-    def clustered(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
+    def clustered(self, client: Reading, settings: Settings, starts: Sequence[Personal]) -> Refitted:
         """The model of a silo whose rows are read."""
-        cells, common = client.cells, among(self.mixture, self.has)
-        assert cells is not None
-        mine, sums = settled(cells, common, pool_of(settings), [*starts] or [_own_of(common)])
+        common = among(self.mixture, self.has)
+        mine, sums = settled(client.cells, common, pool_of(settings), [*starts] or [_own_of(common)])
         model = self._model(client, mine, settings)
-        labels = model.assign(client.X)
-        return Refitted(model, labels, replace(client, model=model, labels=labels), sums)
+        return Refitted(model, model.assign(client.X), client, sums)
 
-    def _model(self, client: ClientState, own: Personal | Common, settings: Settings) -> MixtureModel:
+    def _model(self, client: Reading, own: Personal | Common, settings: Settings) -> MixtureModel:
         frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
         shares = _of_those_there(own.shares, self.has)
         return MixtureModel(frame, own.means, self.mixture.covariance, shares, own.profiles)
@@ -120,31 +123,30 @@ class GraphCommon:
         """Concepts that the silo has; None: all."""
         return None if self.concepts is None else np.any(self.concepts, axis=0)
 
-    def opened(self, silo: Silo, X: Any) -> ClientState:
+    def opened(self, silo: Silo, X: Any) -> Any:
         """The silo with its rows in the units of the run."""
         return with_rows(_in_units(silo, X, self.units), silo.at_home(self.view))
 
-    def unfitted(self, client: ClientState, settings: Settings) -> GraphModel:
+    def unfitted(self, client: Ready, settings: Settings) -> GraphModel:
         """The common projection with the common clusters: a model without a fit."""
         W = self.anchor.astype(client.X.dtype)
-        _, model = projected(replace(client, W=W, F=W), settings)  # no embedding is looked at
+        _, model = projected(become(client, Placed, W=W, F=W, anchor=W), settings)  # no embedding is looked at
         if self.mixture is None:
             assert self.centers is not None
             return replace(model, centers=self.centers)
         return with_clusters(model, _own_of(self.mixture), self.mixture.covariance)
 
-    def fit(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
+    def fit(self, ready: Ready, settings: Settings, starts: Sequence[Personal]) -> Refitted:
         """Rounds towards the anchor, then clusters of the projections."""
-        assert client.rows is not None
-        n, scale = client.rows.shape[0], self.scale
-        scale = float(np.sqrt(n / max(client.rows.sum_of_squares(), 1e-300))) if scale is None else scale
+        n, scale = ready.rows.shape[0], self.scale
+        scale = float(np.sqrt(n / max(ready.rows.sum_of_squares(), 1e-300))) if scale is None else scale
         ridge = self.ridge if self.own is None else (1 - OWN) * self.ridge
-        client = PREPARE.reply(client, PREPARE.Ask(scale=scale, ridge=ridge), settings, 0)[0]
+        client = PREPARE.reply(ready, PREPARE.Ask(scale=scale, ridge=ridge), settings, 0)[0]
         anchor = self._of_others(client)
         client = _drawn(client, anchor, anchor if self.own is None else self.own, settings)
         return self.clustered(client, settings, starts)
 
-    def clustered(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
+    def clustered(self, client: Placed, settings: Settings, starts: Sequence[Personal]) -> Refitted:
         """The model of a silo that has its projection: clusters of the projected rows."""
         E, model = projected(client, settings)
         if self.concepts is not None:
@@ -162,10 +164,9 @@ class GraphCommon:
         labels = model.assign(input_rows(client))
         gap = np.nan_to_num(E - to_device_of(model.centers, E)[labels])
         model = replace(model, spread=dot(gap, gap) / len(E))
-        labels = to_numpy(labels)
-        return Refitted(model, labels, replace(client, model=model, labels=labels), sums)
+        return Refitted(model, to_numpy(labels), client, sums)
 
-    def _of_others(self, client: ClientState) -> Array:
+    def _of_others(self, client: Prepared) -> Array:
         """The anchor without the silo's own part; where only its direction counts, as long as makes XW as long as F.
 
         ``ridge ||W - own W - (1 - own) others||²``, minimised where `own` W follows, is
@@ -175,11 +176,10 @@ class GraphCommon:
             return (self.anchor - OWN * self.own) / (1 - OWN)
         if not self.is_unit:
             return self.anchor
-        assert client.rows is not None
         found = float(np.linalg.norm(to_numpy(client.rows @ to_device_of(self.anchor, client.F))))
         return self.anchor * (np.sqrt(client.k) / max(found, 1e-300))
 
-    def _by_kmeans(self, client: ClientState, E: Array, settings: Settings) -> Personal:
+    def _by_kmeans(self, client: Placed, E: Array, settings: Settings) -> Personal:
         """The silo's k-means clusters, as members of a federation begin, each by the nearest common mean."""
         assert self.mixture is not None
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
@@ -225,16 +225,13 @@ def _in_units(silo: Silo, X: Any, units: Units) -> ClientState:
     if scaling is None and settings.scale == "client":
         scaling = standardize(moments(expanded(X, settings.levels)), settings.levels)
     X = shiftable(X, None if scaling is None else scaling.shift)
-    return ClientState(
-        silo.name, X, silo.k, scaling=scaling, lift=units.lift, axes=units.axes, origin=units.origin,
-        device=silo.device,
-    )  # fmt: skip
+    return ClientState(silo.name, X, silo.k, scaling=scaling, lift=units.lift, device=silo.device)
 
 
 # ------------------------------------------------------------------------------------------------------ graph view
 
 
-def _drawn(client: ClientState, anchor: Array, frame: Array, settings: Settings) -> ClientState:
+def _drawn(client: Prepared, anchor: Array, frame: Array, settings: Settings) -> Prepared:
     """Rounds at home: ``W = argmin ||F - XW||² + ridge ||W - anchor||²``, turned to a frame each time, then F.
 
     The first projection is drawn to nothing: it only says how the columns of F lie to those of the frame.
@@ -245,9 +242,9 @@ def _drawn(client: ClientState, anchor: Array, frame: Array, settings: Settings)
     return client
 
 
-def _turned(client: ClientState, frame: Array) -> ClientState:
+def _turned(client: Prepared, frame: Array) -> Prepared:
     """The client with the columns of W, and of F, in a frame."""
-    return rotated(replace(client, anchor=None), procrustes(to_numpy(client.W), frame))
+    return rotated(client, procrustes(to_numpy(client.W), frame))
 
 
 def with_clusters(model: GraphModel, own: Personal, covariance: Array, has: Array | None = None) -> GraphModel:
@@ -321,8 +318,9 @@ def _alone(silo: Silo, X: Any) -> Refitted:
     settings = replace(silo.at_home(silo.settings.view), n_clusters=silo.k, own_clusters=None)
     method = view_method(settings.view)
     client = replace(method.open_client(silo.name, X, settings, silo.device), on_trial=True)
-    if settings.scale == "none" and settings.solver.lift is False and client.scaling is None:
-        client = replace(client, graph=silo.graph)  # rows as they came: the graph is the one that it has
+    as_they_came = settings.scale == "none" and settings.solver.lift is False and client.scaling is None
+    if silo.graph is not None and as_they_came:
+        client = become(client, Graphed, graph=silo.graph)  # the one that it has
     server, rounds = method.open_server((silo.name,), settings, None), list[Any]()
     for phase in method.phases:
         loops, turn = phase in method.loops, 0
@@ -351,7 +349,7 @@ def numbered(own: Refitted, offered: Array, k: int) -> Refitted:
     """
     order = same_rows(offered, own.labels, k, own.model.k)
     model, labels = own.model.renumbered(order), numbers_of(order)[own.labels]
-    return replace(own, model=model, labels=labels, client=replace(own.client, model=model, labels=labels))
+    return replace(own, model=model, labels=labels)
 
 
 __all__ = ["GraphCommon", "MixtureCommon", "Refitted", "Silo", "numbered", "refit"]

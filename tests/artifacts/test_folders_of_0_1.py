@@ -80,10 +80,10 @@ def test_a_run_predicts_its_own_labels(old, tables):
 def test_commands_read_a_run(old):
     run, table = old / "run", old / "tables" / "north.csv"
     assert "high pressure" in output("explain", run)
-    assert "3 silos" in output("inspect", run)
+    assert "3 silos" in output("explain", run, "--show", "model")
     assert "cluster" in output("predict", run, table)
     assert "silo north, run local" in output("outbox", "show", run)
-    assert "high pressure" in output("inspect", run, "--atlas")
+    assert "high pressure" in output("explain", run, "--show", "atlas")
     assert "all as they were written" in output("outbox", "verify", run)
 
 

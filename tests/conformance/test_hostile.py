@@ -16,7 +16,9 @@ from fmtc import FMTC, ClientError, Solver
 _attacks = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "_attacks.py"))
 Attack, ATTACKS, fit_hostile = (_attacks[name] for name in ("Attack", "ATTACKS", "fit_hostile"))
 
-pytestmark = pytest.mark.filterwarnings("ignore:The server capped, set aside or refused")  # tests/test_atlas.py
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The server capped, set aside or refused"
+)  # tests/describe/test_atlas.py
 K, D, N = 3, 12, 45
 ROUNDS, ENDS = ("round", "em"), ("hello", "moments", "coordinates", "seed", "finish", "settle")
 
@@ -144,7 +146,7 @@ def test_good_models_are_kept():
 
 
 def test_a_silo_that_compares_does_not_build_the_same_graph_again(monkeypatch):
-    from fmtc.protocol import prepare
+    from fmtc.protocol.graph import prepare
 
     built, build_graph = [], prepare.build_graph
     monkeypatch.setattr(prepare, "build_graph", lambda *args: built.append(0) or build_graph(*args))

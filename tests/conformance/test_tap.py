@@ -133,10 +133,9 @@ def test_an_estimator_has_no_other_door(tap):
 def test_only_a_node_lets_a_phase_reply():
     """A second caller of `reply`, or a second way round `release`, would be a second door.
 
-    A phase that extends another may call the reply it inherits, or that it wraps (`sums`, whose answer is masked on its
-    way out; `subspace`, whose k-means answer stays). `probe` clusters some rows in both views, and what these phases
-    would say stays with it. `tap` plays the clients of an audit, which have no transport;
-    `alone` fits a client at home, and `later` a newcomer, which sends nothing.
+    A phase that extends another may call the reply it inherits, or that it wraps (`sums/graph`, whose k-means answer
+    stays). `probe` clusters some rows in both views, and what these phases would say stays with it. `refit` fits a
+    client at home, which sends nothing.
     """
     callers = defaultdict(set)
     for path in SOURCE.rglob("*.py"):
@@ -148,12 +147,8 @@ def test_only_a_node_lets_a_phase_reply():
             ):
                 callers[node.func.attr].add(path.relative_to(SOURCE).as_posix())
     assert callers["reply"] == {
-        f"{f}.py"
-        for f in (
-            "runtime/node", "protocol/alone", "protocol/probe", "protocol/sums",
-            "protocol/subspace", "later/home", "later/join",
-        )
-    }  # fmt: skip
+        f"{f}.py" for f in ("runtime/node", "refit", "protocol/auto/probe", "protocol/sums/graph")
+    }
     assert callers["release"] == {"runtime/node.py"}
 
 

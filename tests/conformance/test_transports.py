@@ -16,7 +16,7 @@ from fmtc.errors import RefusedError
 from fmtc.privacy.ledger import FileLedger, verify
 from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.protocol.base import Failure, Message, Nothing, message_bytes, nbytes, pack, unpack
-from fmtc.protocol.graph import METHOD
+from fmtc.protocol.graph.view import METHOD
 from fmtc.runtime.driver import Replies
 from fmtc.runtime.node import ClientNode, FolderStore
 
@@ -230,7 +230,7 @@ class WireCase:
             transport, self.settings, min_clients=min_clients, checkpoint=self.folder / "server", resume=resume,
             callbacks=[stopping(faults)],
         )  # fmt: skip
-        labels = {cid: silo.node.client.labels for cid, silo in silos.items() if silo.node.client.model is not None}
+        labels = {cid: silo.node.client.labels for cid, silo in silos.items() if hasattr(silo.node.client, "model")}
         assert [verify(silo.ledger.path) for silo in silos.values()] == [[]] * len(silos)
         return Outcome.of(result, labels, {cid: silo.ledger.lines() for cid, silo in silos.items()})
 

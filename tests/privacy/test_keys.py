@@ -15,8 +15,8 @@ from fmtc.privacy.floor import Floor
 from fmtc.privacy.identity import SelfSigned
 from fmtc.privacy.keys import Keys, Rosters, isolates, mask
 from fmtc.protocol.base import Message, Nothing, Phase, array, number
-from fmtc.protocol.cards import Card
-from fmtc.protocol.sums import Masked, Masking, encoded, opened
+from fmtc.protocol.sums.cards import Card
+from fmtc.protocol.sums.masking import ONLY_SUM, Masked, Masking, encoded, opened
 
 METHOD = "fmtc-mixture-sums"
 SETTINGS = Settings(privacy="sums", view="mixture")
@@ -27,6 +27,7 @@ class Toy(Phase):
 
     name = "toy"
     doing = "testing"
+    protect = ONLY_SUM
     sums = True
 
     @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,14 @@ from fmtc import FileError, Settings
 from fmtc.errors import LimitError, RefusedError, WithheldError
 from fmtc.privacy.ledger import FileLedger, MemoryLedger, verify
 from fmtc.privacy.outbox import LARGE, Outbox, Payloads
+from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Failure, Message, Nothing, Phase, array, nbytes, number, pack, value_digest
-from fmtc.protocol.coordinates import COORDINATES
-from fmtc.protocol.em import SETTLE, SETTLE_STEPS
-from fmtc.protocol.finish import FINISH
-from fmtc.protocol.hello import HELLO
-from fmtc.protocol.prepare import PREPARE
-from fmtc.protocol.round import ROUND
+from fmtc.protocol.graph.finish import FINISH
+from fmtc.protocol.graph.hello import HELLO
+from fmtc.protocol.graph.prepare import PREPARE
+from fmtc.protocol.graph.round import ROUND
+from fmtc.protocol.graph.settle import SETTLE, SETTLE_STEPS
+from fmtc.protocol.mixture.coordinates import COORDINATES
 
 SETTINGS = Settings(3, max_iter=4)
 SIZES = {"d": 6, "k": 3}
@@ -294,6 +295,7 @@ class Noisy(Phase):
 
     name = "noisy"
     doing = "adding noise"
+    protect = Protection("Noise alone.")
 
     @dataclass(frozen=True, kw_only=True)
     class Answer:

@@ -20,10 +20,14 @@ from fmtc.privacy.ledger import MemoryLedger
 from fmtc.privacy.outbox import Outbox
 from fmtc.privacy.rules import QUIET, TRACE, Policy, Rules
 from fmtc.protocol.base import Message
-from fmtc.protocol.em import Ask, _unpacked, one_round
-from fmtc.protocol.finish import FINISH
+from fmtc.protocol.graph.finish import FINISH, Finish
+from fmtc.protocol.graph.meet import MEET
+from fmtc.protocol.graph.round import ROUND
+from fmtc.protocol.graph.settle import SETTLE
 from fmtc.protocol.method import view_method
-from fmtc.protocol.seed import SEED
+from fmtc.protocol.mixture.coordinates import COORDINATES
+from fmtc.protocol.mixture.em import EM, Ask, _unpacked, one_round
+from fmtc.protocol.mixture.seed import SEED
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -54,7 +58,7 @@ def test_a_centre_of_one_row_never_leaves(rng):
     client = clustered(rng, [20, 9, 1])
     answer = FINISH.Answer(centers=client.own.model.centers)
     for policy in (QUIET, Policy(), Policy(small_cluster="off")):
-        sent = Rules(policy).protect("finish", answer, client).centers
+        sent = Rules(policy).protect(FINISH, answer, client).centers
         assert_array_equal(sent[:2], answer.centers[:2])
         gaps = np.linalg.norm(client.own.E - sent[2], axis=1)
         assert gaps.min() > 1e-3  # not a row
@@ -62,9 +66,30 @@ def test_a_centre_of_one_row_never_leaves(rng):
         assert sent[2].argmax() == answer.centers[2].argmax() or sent[2] @ answer.centers[2] > 0.5  # still near
 
 
+def test_a_phase_keeps_its_rule_under_another_name(rng):
+    class Renamed(Finish):
+        name = "labels"
+
+    client = clustered(rng, [20, 9, 1])
+    answer = Renamed.Answer(centers=client.own.model.centers)
+    assert not np.allclose(Rules().protect(Renamed(), answer, client).centers[2], answer.centers[2])
+
+
+def test_nor_does_one_before_the_rounds_where_silos_lack_concepts(rng, play):
+    settings = Settings(3, view="graph", scale="none", max_iter=2, own_clusters={"a": 3, "b": 2})
+    game = play(outlier_federation(rng), settings)
+    for name in ("hello", "prepare"):
+        game.phase(name)
+    answer = game.ask("meet")["a"]
+    own, sent = game.clients["a"].own, Rules().protect(MEET, answer, game.clients["a"]).centers
+    assert np.bincount(own.labels, minlength=3).min() == 1
+    for cluster, rows in enumerate(np.bincount(own.labels, minlength=3)):
+        assert np.allclose(sent[cluster], own.model.centers[cluster]) == (rows > 1)
+
+
 def test_it_is_the_mean_direction_of_the_rows_nearest_to_it(rng):
     client = clustered(rng, [20, 9, 3])
-    sent = Rules(OMIT).protect("finish", FINISH.Answer(centers=client.own.model.centers), client).centers
+    sent = Rules(OMIT).protect(FINISH, FINISH.Answer(centers=client.own.model.centers), client).centers
     near = np.argsort(-(client.own.E @ client.own.model.centers[2]))[:5]
     mean = client.own.E[near].mean(axis=0)
     assert_allclose(sent[2], mean / np.linalg.norm(mean))
@@ -77,10 +102,10 @@ def test_nothing_changes_where_all_clusters_are_large(rng, policy):
     answer, sums, settled = FINISH.Answer(centers=client.own.model.centers), seeded(20, 9, 5), settle_answer()
     settled = replace(settled, counts=np.full_like(settled.counts, 5.0))
     rules = Rules(policy)
-    assert rules.protect("finish", answer, client) is answer
-    assert rules.protect("seed", sums, client) is sums
-    assert rules.protect("em", settled, client) is settled
-    assert rules.protect("round", answer, client) is answer
+    assert rules.protect(FINISH, answer, client) is answer
+    assert rules.protect(SEED, sums, client) is sums
+    assert rules.protect(EM, settled, client) is settled
+    assert rules.protect(ROUND, answer, client) is answer
 
 
 def outlier_federation(rng):
@@ -96,7 +121,7 @@ def test_rows_of_small_clusters_are_counted_with_the_nearest():
     answer = SEED.Answer(
         counts=np.array([[20.0, 4.0, 0.0, 7.0]]), sums=np.array([[[0.0], [36.0], [0.0], [70.0]]])
     )  # means 0, 9, none, 10
-    sent = Rules(OMIT).protect("seed", answer, None)
+    sent = Rules(OMIT).protect(SEED, answer, None)
     assert_array_equal(sent.counts, [[20, 0, 0, 11]])
     assert_array_equal(sent.sums[0, :, 0], [0, 0, 0, 106])
     assert impossible_steps(sent.counts, sent.sums, 31, np.full((1, 1), 2000.0)) is None  # the server believes it
@@ -128,7 +153,7 @@ def common_parameters(ask, levels=()):
 def test_a_concept_that_is_omitted_is_counted_with_the_nearest(rng, levels):
     """The sums are those of the same rows in a coarser division: the server finds nothing wrong with them."""
     ask, answer, cells = mixture_answer(rng, [40, 30, 2], levels)
-    sent = Rules(OMIT).protect("em", answer, SimpleNamespace(cells=cells))
+    sent = Rules(OMIT).protect(EM, answer, SimpleNamespace(cells=cells))
     common, sums = common_parameters(ask), _unpacked(sent, 0, 3, 3, levels)
     assert impossible_sums(_unpacked(answer, 0, 3, 3, levels), common, levels, (72,)) is None
     assert impossible_sums(sums, common, levels, (72,)) is None
@@ -153,11 +178,11 @@ def test_a_concept_that_is_omitted_is_counted_with_the_nearest(rng, levels):
 
 def test_all_clusters_may_be_small_but_not_the_silo(rng):
     _, answer, _ = mixture_answer(rng, [3, 2, 4])
-    sent = Rules(OMIT).protect("settle", answer, None)
+    sent = Rules(OMIT).protect(SETTLE, answer, None)
     assert (sent.counts > 5 - 3 * TRACE).sum() == 1
     assert sent.counts.sum() == pytest.approx(9)
     with pytest.raises(TrustError, match="nothing would be left"):
-        Rules(Policy(small_cluster="omit", min_cluster=10)).protect("settle", answer, None)
+        Rules(Policy(small_cluster="omit", min_cluster=10)).protect(SETTLE, answer, None)
 
 
 @pytest.mark.parametrize("view", ["mixture", "graph"])
@@ -179,11 +204,11 @@ def test_a_silo_that_omits_is_not_set_aside(rng, view):
 
 def test_small_clusters_are_found(rng):
     rules = Rules(Policy())
-    assert [found.rule for found in rules.check("seed", seeded(20, 4, 0.1), None)] == ["small cluster"]
-    assert rules.check("seed", seeded(20, 5, 0.1), None) == []
-    assert [found.value for found in rules.check("finish", None, clustered(rng, [20, 3]))] == [3]
-    assert rules.check("finish", None, clustered(rng, [20, 6])) == []
-    assert rules.check("seed", seeded(20, 4), None) and not Rules(QUIET).check("seed", seeded(20, 4), None)
+    assert [found.rule for found in rules.check(SEED, seeded(20, 4, 0.1), None)] == ["small cluster"]
+    assert rules.check(SEED, seeded(20, 5, 0.1), None) == []
+    assert [found.value for found in rules.check(FINISH, None, clustered(rng, [20, 3]))] == [3]
+    assert rules.check(FINISH, None, clustered(rng, [20, 6])) == []
+    assert rules.check(SEED, seeded(20, 4), None) and not Rules(QUIET).check(SEED, seeded(20, 4), None)
 
 
 def stated(X, W=None, ridge=0.01):
@@ -194,25 +219,26 @@ def stated(X, W=None, ridge=0.01):
 
 def test_few_rows_for_many_columns_are_found(rng):
     rules = Rules(Policy(dominance="off"))
-    (found,) = rules.check("round", None, stated(rng.normal(size=(20, 8))))
+    (found,) = rules.check(ROUND, None, stated(rng.normal(size=(20, 8))))
     assert (found.rule, found.action) == ("few rows", "warn")
     assert "span" not in found.sentence
-    assert "span" in rules.check("coordinates", None, stated(rng.normal(size=(7, 8))))[0].sentence
-    assert rules.check("round", None, stated(rng.normal(size=(24, 8)))) == []
-    assert rules.check("round", None, stated(rng.normal(size=(7, 8))), first=False) == []
+    assert "span" in rules.check(COORDINATES, None, stated(rng.normal(size=(7, 8))))[0].sentence
+    assert rules.check(ROUND, None, stated(rng.normal(size=(24, 8)))) == []
+    assert rules.check(ROUND, None, stated(rng.normal(size=(7, 8))), first=False) == []
 
 
 def test_a_record_that_dominates_is_held_and_one_that_stands_out_is_told(rng):
     calm = rng.normal(size=(400, 3))
     rules = Rules(Policy())
-    assert rules.check("round", None, stated(calm)) == []
+    assert rules.check(ROUND, None, stated(calm)) == []
     loud = np.vstack([calm, [[300.0, 0, 0]]])
-    (found,) = rules.check("round", None, stated(loud))
+    (found,) = rules.check(ROUND, None, stated(loud))
     assert (found.rule, found.action) == ("dominance", "hold")
     assert "at fixed embedding" in found.sentence
-    middle = np.vstack([calm, [[12.0, 0, 0]]])
-    assert [one.action for one in rules.check("finish", None, stated(middle))] == ["warn"]
-    assert [one.action for one in Rules(Policy(dominance="refuse")).check("round", None, stated(loud))] == ["refuse"]
+    middle = stated(np.vstack([calm, [[12.0, 0, 0]]]))
+    middle.own = clustered(rng, [200, 201]).own
+    assert [one.action for one in rules.check(FINISH, None, middle)] == ["warn"]
+    assert [one.action for one in Rules(Policy(dominance="refuse")).check(ROUND, None, stated(loud))] == ["refuse"]
 
 
 # ------------------------------------------------------------------------------------------------------------ policy

@@ -10,12 +10,13 @@ from sklearn.exceptions import ConvergenceWarning
 from tests.questions import settle_ask
 
 from fmtc import Settings
-from fmtc.client import open_client
+from fmtc.client import Ready, open_client
 from fmtc.errors import RefusedError
-from fmtc.protocol.base import required
-from fmtc.protocol.em import SETTLE
-from fmtc.protocol.finish import FINISH, common_numbers
-from fmtc.protocol.number import NUMBER
+from fmtc.protocol.graph.finish import FINISH, common_numbers
+from fmtc.protocol.graph.number import NUMBER
+from fmtc.protocol.graph.settle import SETTLE
+from fmtc.protocol.graph.state import Prepared
+from fmtc.state import reached
 
 
 @pytest.fixture
@@ -47,6 +48,7 @@ def test_unfilled_clusters_are_reported(rng, play):
     two_rows = np.repeat(rng.normal(size=(2, 4)), 6, axis=0)
     game = play({"south": two_rows}, Settings.of(n_clusters=4, center_features=False))
     F = np.linalg.qr(rng.normal(size=(12, 12)))[0][:, :4]
+    game.open()
     game.clients["south"] = replace(game.clients["south"], F=F, W=rng.normal(size=(4, 4)))
     with pytest.warns(ConvergenceWarning) as record:  # k-means has its own word on it
         game.ask("finish", {"south": FINISH.Ask()})
@@ -198,6 +200,6 @@ def test_closing_phases_that_come_too_early_are_refused(make_federation, play, n
 
 def test_what_a_reply_needs_is_named():
     state = open_client("a", np.eye(5), Settings(2))
-    assert required(state, "client_id", "round_no") == ("a", 0)
-    with pytest.raises(RefusedError, match="graph, W"):
-        required(state, "client_id", "graph", "W")
+    assert reached(state, Ready) is state
+    with pytest.raises(RefusedError, match=r"came too early: .*W, .*graph, .* not there yet"):
+        reached(state, Prepared)

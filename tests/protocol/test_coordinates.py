@@ -39,7 +39,7 @@ def test_a_column_of_two_values_does_not_decide_the_clusters(monkeypatch):
     assert_array_equal(floor > 0, [False, False, True])
     assert_allclose(covariance[2, :2], 0, atol=1e-12)
     assert covariance[2, 2] >= floor[2] > 0.3
-    monkeypatch.setattr("fmtc.protocol.coordinates.LEAST", 0.0)  # as it was before
+    monkeypatch.setattr("fmtc.protocol.mixture.coordinates.LEAST", 0.0)  # as it was before
     assert agreement(fitted()) < 0.2
 
 

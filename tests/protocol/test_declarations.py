@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from fmtc.errors import RefusedError
+from fmtc.errors import RefusedError, TrustError
+from fmtc.privacy.rules import Rules
 from fmtc.protocol.base import (
     DTYPES,
     Failure,
     Message,
     Nothing,
+    Phase,
     check,
     declared,
     digest,
@@ -29,15 +31,16 @@ from fmtc.protocol.base import (
     unpack,
 )
 from fmtc.protocol.end import END
-from fmtc.protocol.finish import FINISH
-from fmtc.protocol.hello import HELLO
+from fmtc.protocol.graph.finish import FINISH, Finish
+from fmtc.protocol.graph.hello import HELLO
+from fmtc.protocol.graph.number import NUMBER, SHARES, Presence
+from fmtc.protocol.graph.prepare import PREPARE
+from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.method import COMMON, METHODS, method_of
+from fmtc.protocol.mixture.seed import SEED
 from fmtc.protocol.moments import MOMENTS
-from fmtc.protocol.number import NUMBER
-from fmtc.protocol.prepare import PREPARE
 from fmtc.protocol.rescale import RESCALE
-from fmtc.protocol.round import ROUND
-from fmtc.protocol.seed import SEED
+from fmtc.protocol.sums.graph import FRAME
 from fmtc.protocol.survey import SURVEY
 from fmtc.protocol.verdict import VERDICT
 
@@ -150,6 +153,22 @@ def test_names_of_phases_differ():
         assert [method.phase(name).name for name in names] == names
         with pytest.raises(RefusedError):
             method.phase("dance")
+
+
+def test_a_phase_that_releases_something_says_what_protects_it():
+    def releasing(*above, **more):
+        return type("Leak", above or (Phase,), {"name": "leak", "Answer": Presence, **more})
+
+    for above in ((), (Finish,)):  # another answer is not covered by the rule of the one it replaces
+        with pytest.raises(TypeError, match="phase Leak releases an answer and does not declare `protect`"):
+            releasing(*above)
+        assert releasing(*above, protect=SHARES).protect is SHARES
+    assert releasing(Answer=Nothing)
+
+
+def test_an_answer_that_needs_a_mask_does_not_leave_without():
+    with pytest.raises(TrustError, match="cannot leave without a mask"):
+        Rules().protect(FRAME, FRAME.Answer(turned=np.eye(2)), None)
 
 
 def test_an_unknown_method_is_refused():
@@ -270,8 +289,8 @@ from fmtc.client import open_client
 from fmtc.errors import RefusedError
 from fmtc.settings import Settings
 from fmtc.protocol.base import Message, unpack
-from fmtc.protocol.graph import METHOD
-from fmtc.protocol.round import ROUND
+from fmtc.protocol.graph.view import METHOD
+from fmtc.protocol.graph.round import ROUND
 from fmtc.runtime.local import LocalTransport
 try:
     assert False

@@ -12,8 +12,9 @@ from fmtc.describe import Atlas, presence_of
 from fmtc.privacy.rules import Policy, Rules
 from fmtc.protocol.base import Nothing
 from fmtc.protocol.end import END, heard, told
+from fmtc.protocol.graph.number import NUMBER, Presence
 from fmtc.protocol.method import method_of, view_method
-from fmtc.protocol.number import NUMBER, Presence
+from fmtc.protocol.mixture.conclude import CONCLUDE
 from fmtc.runtime.driver import run
 
 CENTERS = np.array([[0.0, 0, 0, 0], [5, 0, 0, 0], [0, 5, 0, 0]])
@@ -103,7 +104,7 @@ def test_shares_leave_in_the_last_answer_and_hide_small_clusters(name):
 def test_a_policy_may_hide_larger_clusters():
     client = type("Client", (), {"labels": np.repeat([0, 1, 2], [30, 10, 8])})()
     answer = Presence(shares=np.array([30, 10, 8]) / 48)
-    for phase in ("number", "conclude"):
+    for phase in (NUMBER, CONCLUDE):
         protect = Rules(Policy(min_share_rows=9)).protect(phase, answer, client)
         assert protect.shares.tolist() == [0.75, 0.25, 0.0]
         assert Rules().protect(phase, answer, client).shares.tolist() == [0.625, 0.2083, 0.1667]

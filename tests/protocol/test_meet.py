@@ -1,7 +1,5 @@
 """Clients that lack concepts: who has which, what a client answers, and what the whole run makes of it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -9,10 +7,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from fmtc import FMTC, LocalTransport, Settings, Solver, join_later, load, run
 from fmtc.errors import TrustError
-from fmtc.protocol.hello import HELLO
-from fmtc.protocol.meet import MEET
-from fmtc.protocol.round import ROUND
-from fmtc.server import ServerState
+from fmtc.protocol.graph.hello import HELLO
+from fmtc.protocol.graph.meet import MEET
+from fmtc.protocol.graph.round import ROUND
+from fmtc.protocol.graph.state import GraphServer
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph")  # of clear clusters
 
@@ -189,7 +187,10 @@ def test_a_mixture_gives_a_silo_no_more_concepts_than_it_says():
 
 
 def test_the_server_refuses_another_width_than_was_said():
-    server = replace(ServerState(("a", "b")), clusters={"a": 2, "b": 3})
+    stacks = dict.fromkeys("WZY", np.zeros((D, 4, 2)))
+    omega, losses = np.full(2, 0.5), np.zeros(2)
+    server = GraphServer(("a", "b"), omega=omega, rho=1.0, beta=None, scale=1.0, losses=losses,
+                         clusters={"a": 2, "b": 3}, **stacks)  # fmt: skip
     answers = {cid: ROUND.Answer(W=np.ones((D, 3)), cut=0.0, misfit=0.0) for cid in "ab"}
     assert list(ROUND.impossible(server, answers, Settings(4, own_clusters={}))) == ["a"]
     hello = {"a": HELLO.Answer(n_samples=9, n_features=D, sum_of_squares=1.0, n_clusters=5)}

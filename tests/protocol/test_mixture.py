@@ -10,16 +10,18 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fmtc import FMTC, LocalTransport, Settings, run
 from fmtc.errors import DataError, RefusedError
 from fmtc.mixture.starts import CATEGORY_WEIGHT, is_centred
-from fmtc.protocol.axes import AXES, n_axes
+from fmtc.protocol.auto.choice import MIN_ENTROPY, MIN_GAIN
+from fmtc.protocol.auto.probe import PROBE
 from fmtc.protocol.base import pack
-from fmtc.protocol.conclude import CONCLUDE
-from fmtc.protocol.coordinates import COORDINATES
-from fmtc.protocol.em import EM, statistics_of
 from fmtc.protocol.method import view_method
+from fmtc.protocol.mixture.axes import AXES, n_axes
+from fmtc.protocol.mixture.conclude import CONCLUDE
+from fmtc.protocol.mixture.coordinates import COORDINATES
+from fmtc.protocol.mixture.em import EM, statistics_of
+from fmtc.protocol.mixture.seed import SEED, STEPS
+from fmtc.protocol.mixture.state import MixtureServer, Seeding
 from fmtc.protocol.moments import MOMENTS
-from fmtc.protocol.probe import MIN_ENTROPY, MIN_GAIN, PROBE
 from fmtc.protocol.rescale import RESCALE
-from fmtc.protocol.seed import SEED, STEPS
 from fmtc.server import ServerState
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
@@ -115,8 +117,13 @@ def nothing(answer):
 
 
 def assert_same_server(one, other, rtol=1e-9):
-    for f in fields(one.mixture):
-        a, b = getattr(one.mixture, f.name), getattr(other.mixture, f.name)
+    assert type(one) is type(other)
+    if isinstance(one, MixtureServer):
+        one, other = one.mixture, other.mixture
+    elif isinstance(one, Seeding):
+        one, other = one.seeds, other.seeds
+    for f in fields(one):
+        a, b = getattr(one, f.name), getattr(other, f.name)
         if isinstance(a, np.ndarray):
             assert_allclose(a, b, rtol=rtol, atol=rtol, err_msg=f.name)
         else:
@@ -160,7 +167,7 @@ def test_the_same_question_has_the_same_answer(phase, table):
         for name, value in pack(said).items():
             assert_array_equal(value, pack(again)[name])
         for name in ("starts", "counts", "sums", "tallies", "shifts", "labels"):
-            if getattr(one, name) is not None:
+            if hasattr(one, name):
                 assert_array_equal(getattr(one, name), getattr(other, name))
 
 
@@ -170,7 +177,7 @@ def test_the_same_question_has_the_same_answer(phase, table):
 def test_axes_are_those_of_the_covariance_about_the_silos_means():
     """Whatever lies between the silos: one of them is far from the others, and the axes do not look there."""
     game = Game(WIDE).before(COORDINATES)
-    axes = game.server.mixture.axes[:, : n_axes(game.settings)]
+    axes = game.server.axes[:, : n_axes(game.settings)]
     scaled = [(X - game.server.scaling.shift) / game.server.scaling.stretch for X in WIDE.values()]
     within = sum((X - X.mean(axis=0)).T @ (X - X.mean(axis=0)) for X in scaled)
     expected = np.linalg.eigh(within)[1][:, ::-1][:, : axes.shape[1]]
@@ -189,9 +196,9 @@ def test_axes_of_sparse_rows_are_about_their_mean_as_well():
     dense = {cid: X.toarray() for cid, X in SPARSE.items()}
     within = sum((X - X.mean(axis=0)).T @ (X - X.mean(axis=0)) for X in dense.values())
     expected = np.linalg.eigh(within)[1][:, -1]
-    assert abs(game.server.mixture.axes[:, 0] @ expected) > 1 - 1e-6
+    assert abs(game.server.axes[:, 0] @ expected) > 1 - 1e-6
     union = np.vstack(list(dense.values()))
-    assert_allclose(game.server.mixture.origin, union.mean(axis=0) @ game.server.mixture.axes, atol=1e-10)
+    assert_allclose(game.server.origin, union.mean(axis=0) @ game.server.axes, atol=1e-10)
     assert game.ask(COORDINATES)["a"].sums.shape == (n_axes(game.settings),)
     cells = np.vstack([game.clients[cid].cells.Z for cid in SPARSE])
     assert_allclose(cells.mean(axis=0), 0, atol=1e-10)  # rows begin at the common mean
@@ -227,7 +234,7 @@ def in_coordinates(game, data):
 @pytest.mark.parametrize("table", ["numbers", "categories and missing cells"])
 def test_moments_of_coordinates_are_those_of_all_rows(table):
     game = game_of(table).before(SEED)
-    parts, mixture = in_coordinates(game, TABLES[table][0]), game.server.mixture
+    parts, mixture = in_coordinates(game, TABLES[table][0]), game.server.seeds
     union = np.vstack(parts)
     assert game.server.n_samples == len(union)
     assert_allclose(mixture.mean, union.mean(axis=0), atol=1e-12)
@@ -258,22 +265,21 @@ def test_columns_that_never_vary_are_refused():
 def test_a_step_of_the_starts_is_one_of_k_means_over_all_rows(table):
     """Every second start sees rows about the mean of their own silo."""
     game = game_of(table).before(SEED)
-    parts, mixture = in_coordinates(game, TABLES[table][0]), game.server.mixture
+    parts, seeds = in_coordinates(game, TABLES[table][0]), game.server.seeds
     views = [np.vstack(parts), np.vstack([part - part.mean(axis=0) for part in parts])]
     game.reduce(SEED, game.ask(SEED))
-    for s, centers in enumerate(mixture.centers):
-        X, weight = views[is_centred(s)], np.sqrt(mixture.weights[s])
+    for s, centers in enumerate(seeds.centers):
+        X, weight = views[is_centred(s)], np.sqrt(seeds.weights[s])
         gaps = np.linalg.norm((X[:, None] - centers) * weight, axis=2)
         labels = gaps.argmin(axis=1)
         for j in np.unique(labels):
-            assert_allclose(game.server.mixture.centers[s, j], X[labels == j].mean(axis=0), atol=1e-10)
+            assert_allclose(game.server.seeds.centers[s, j], X[labels == j].mean(axis=0), atol=1e-10)
 
 
 def test_starts_end_in_parameters_that_an_e_step_can_take():
     game = game_of("categories and missing cells").before(EM)
     mixture = game.server.mixture
     assert len(mixture.keep) >= 4
-    assert mixture.centers is None
     assert np.linalg.eigvalsh(mixture.covariance).min() > 0
     assert_allclose(mixture.shares.sum(axis=1), 1)
     assert_allclose(mixture.profiles[..., :3].sum(axis=2), 1)
@@ -348,7 +354,7 @@ def test_numbers_of_concepts_are_an_order(order):
 def test_phases_of_the_mixture_that_come_too_early_are_refused(phase, lacks):
     game = Game(PLAIN).before(phase)
     fresh = game.method.open_client("a", PLAIN["a"], game.settings, "cpu")
-    with pytest.raises(RefusedError, match=f": {lacks}"):
+    with pytest.raises(RefusedError, match=f"came too early: .*{lacks}"):
         phase.reply(fresh, phase.asks(game.server, game.settings)["a"], game.settings, 1)
     if phase is not SEED:
         begun = Game(PLAIN).before(SEED).clients["a"]

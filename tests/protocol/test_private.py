@@ -19,7 +19,7 @@ from fmtc.privacy.accounting import epsilon_of, mu_of, raised
 from fmtc.protocol import private
 from fmtc.protocol.base import Message
 from fmtc.protocol.method import METHODS, method_of, view_method
-from fmtc.protocol.sums import Masked
+from fmtc.protocol.sums.masking import Masked
 
 BOX = (-1, 1)
 

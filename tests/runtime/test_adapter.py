@@ -20,10 +20,10 @@ from fmtc.errors import OwnError, RefusedError, SiteError
 from fmtc.privacy.ledger import LEDGER, read_lines
 from fmtc.protocol.base import Failure, Message, Nothing
 from fmtc.protocol.end import END
-from fmtc.protocol.finish import FINISH
-from fmtc.protocol.graph import METHOD
-from fmtc.protocol.hello import HELLO
-from fmtc.protocol.round import ROUND
+from fmtc.protocol.graph.finish import FINISH
+from fmtc.protocol.graph.hello import HELLO
+from fmtc.protocol.graph.round import ROUND
+from fmtc.protocol.graph.view import METHOD
 from fmtc.runtime.events import at_coordinator
 from fmtc.runtime.flare import adapter
 from fmtc.runtime.spec import RunSpec

@@ -15,14 +15,16 @@ from fmtc.errors import LimitError, RefusedError
 from fmtc.privacy.ledger import FileLedger, verify
 from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.protocol.base import Message, Nothing, digest
-from fmtc.protocol.em import SETTLE
 from fmtc.protocol.end import END
-from fmtc.protocol.graph import METHOD
-from fmtc.protocol.number import NUMBER
-from fmtc.protocol.prepare import PREPARE
+from fmtc.protocol.graph.number import NUMBER
+from fmtc.protocol.graph.prepare import PREPARE
+from fmtc.protocol.graph.round import ROUND
+from fmtc.protocol.graph.settle import SETTLE
+from fmtc.protocol.graph.state import Placed
+from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.rescale import RESCALE
-from fmtc.protocol.round import ROUND
 from fmtc.runtime.node import ClientNode, FolderStore, read_state, write_state
+from fmtc.state import become
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -520,19 +522,16 @@ def test_rows_are_read_when_they_are_first_needed(tmp_path):
 
 @pytest.mark.parametrize("round_no", [0, 4])
 def test_a_client_comes_back_to_its_round(round_no, tmp_path, rng):
-    """Before the first round it has an embedding and no W yet."""
+    """Before the first round it has an embedding, and W is 0."""
     X, path, settings = rng.normal(size=(9, 4)), tmp_path / "a.safetensors", Settings(3)
     fresh = open_client("a", X, settings)
-    W = rng.normal(size=(4, 3)) if round_no else None
-    client = replace(fresh, F=rng.normal(size=(9, 3)), W=W, round_no=round_no)
+    W = rng.normal(size=(4, 3)) if round_no else np.zeros((4, 3))
+    client = become(fresh, Placed, F=rng.normal(size=(9, 3)), W=W, anchor=W, round_no=round_no)
     write_state(path, client, METHOD, round_no)
     again = read_state(path, fresh, METHOD)
     assert again.round_no == round_no
     assert_array_equal(again.F, client.F)
-    if round_no:
-        assert_array_equal(again.W, W)
-    else:
-        assert again.W is None
+    assert_array_equal(again.W, W)
     for stranger in (open_client("b", X, settings), open_client("a", X + 1e-9, settings)):
         with pytest.raises(FileError, match=f"'{stranger.client_id}'"):
             read_state(path, stranger, METHOD)
@@ -540,7 +539,8 @@ def test_a_client_comes_back_to_its_round(round_no, tmp_path, rng):
 
 def test_a_store_knows_its_newest_round_and_its_question(tmp_path, rng):
     store = FolderStore(tmp_path, METHOD)
-    client = replace(open_client("a", rng.normal(size=(9, 4)), Settings(3)), F=np.ones((9, 3)), W=np.ones((4, 3)))
+    fresh, W = open_client("a", rng.normal(size=(9, 4)), Settings(3)), np.ones((4, 3))
+    client = become(fresh, Placed, F=np.ones((9, 3)), W=W, anchor=W)
     assert store.newest() is None
     assert store.question(1) is None
     store.save(client, 9, 8, "q9")

@@ -12,10 +12,12 @@ from fmtc import Privacy, Settings
 from fmtc.errors import AbortedError, ClientError
 from fmtc.privacy.identity import PINS, fingerprint_of, write_pins
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines
-from fmtc.protocol import em, seed, subspace
 from fmtc.protocol.base import Message
+from fmtc.protocol.graph import settle
 from fmtc.protocol.method import view_method
-from fmtc.protocol.sums import Masked
+from fmtc.protocol.mixture import seed
+from fmtc.protocol.sums import graph as subspace
+from fmtc.protocol.sums.masking import Masked
 from fmtc.runtime import kitclient
 from fmtc.runtime.conductor import RESULT, read_record
 from fmtc.runtime.driver import run
@@ -31,7 +33,7 @@ VIEWS = {"fmtc-sums": GRAPH, "fmtc-mixture-sums": replace(GRAPH, view="mixture",
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
     """Runs of few messages: what is tested here is how they travel."""
-    monkeypatch.setattr(em, "SETTLE_STEPS", 2)
+    monkeypatch.setattr(settle, "SETTLE_STEPS", 2)
     monkeypatch.setattr(seed, "STEPS", 2)
     monkeypatch.setattr(subspace, "FRAME_TURNS", 2)
     monkeypatch.setattr(subspace, "MATCH_TURNS", 2)

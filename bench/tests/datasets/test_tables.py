@@ -445,7 +445,7 @@ def test_real_hospitals_are_the_official_files(tmp_path, recwarn):
     for archive in SOURCES["heart_disease"].archives:
         assert (tmp_path / "heart_disease" / archive.file_name).stat().st_size == archive.size
     counts = load("heart_disease", data_home=tmp_path, grades=True).class_counts()
-    assert {cid: tuple(row.values()) for cid, row in counts.items()} == module.HOSPITALS
+    assert {cid: list(row.values()) for cid, row in counts.items()} == module.HOSPITALS
 
 
 @real_data

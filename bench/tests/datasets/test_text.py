@@ -15,6 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from fmtc.errors import DatasetError, InputError
 from fmtc.kernels.scaling import document_counts, tfidf
 from fmtc.tables import hashed_counts
+from fmtc.tables.text import N_BUCKETS
 from fmtc_bench.datasets import SOURCES, FederatedDataset, load
 from fmtc_bench.datasets import text as module
 
@@ -418,6 +419,7 @@ def test_options_are_checked(corpus):
         load("webkb4", data_home=home, words="hashed", n_buckets=0)
     with pytest.raises(TypeError, match=r"webkb4 .*headers"):
         load("webkb4", data_home=home, headers=True)
+    assert f"{N_BUCKETS} by default" in module.WORDS_OPTIONS["n_buckets"]
 
 
 # ------------------------------------------------------------------------------------------------------- what is known
@@ -437,7 +439,7 @@ def test_sources_tell_where_they_come_from(source):
 def test_tasks_share_no_group_and_no_topic():
     groups = [g for task in module.NEWS_POSTS.values() for g in task]
     for i, task in enumerate(module.NEWS_POSTS.values()):
-        assert tuple(g.partition(".")[0] for g in task) == module.NEWS_CLASSES
+        assert [g.partition(".")[0] for g in task] == module.NEWS_CLASSES
         for group in task:
             hierarchy = sorted(g for g in groups if g.partition(".")[0] == group.partition(".")[0])
             assert hierarchy[i] == group

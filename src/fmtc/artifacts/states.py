@@ -57,13 +57,23 @@ def _saved(kind: Any) -> list[Any]:
     return [f for f in fields(kind) if f.metadata.get("saved", True)]
 
 
+def _named(kind: type, name: str) -> type:
+    """The type itself or, where one has this name, the type derived from it."""
+    derived: type
+    for derived in kind.__subclasses__():
+        found = derived if derived.__name__ == name else _named(derived, name)
+        if found.__name__ == name:
+            return found
+    return kind
+
+
 def unflatten(state: Any, arrays: Mapping[str, np.ndarray], rest: Mapping[str, Any], above: str = "") -> Any:
-    """Undo `flatten`, given a state of the same type.
+    """Undo `flatten`, given a state of the same type, or of one that the type named in `rest` was derived from.
 
     A field that is missing is an error, unless it was declared with ``metadata={"optional": True}``: it then came later
     than the file, and has its default.
     """
-    kind = state if isinstance(state, type) else type(state)
+    kind = _named(state if isinstance(state, type) else type(state), rest.get("", ""))
     hints, values = get_type_hints(kind), {}
     for f in _saved(kind):
         name = f"{above}{f.name}"

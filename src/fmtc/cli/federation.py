@@ -850,9 +850,9 @@ def _write_silo(
     """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
     from ..describe import held_words
     from ..estimator import read_settings
-    from ..protocol.em import EM
+    from ..protocol.graph.round import ROUND
+    from ..protocol.mixture.em import EM
     from ..protocol.private import LOOPS
-    from ..protocol.round import ROUND
     from ..runtime.driver import Received, RunRecord
     from ..settings import Privacy
 

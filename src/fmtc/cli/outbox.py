@@ -89,7 +89,8 @@ def _runs(path: Path) -> list[dict[str, Any]]:
 
 def _about(path: Path, client: str, run: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     kinds = [line["kind"] for line in lines if line["fields"]]
-    from ..protocol import advice, auto, base
+    from ..protocol import advice, base
+    from ..protocol.auto import view as auto
     from ..protocol.method import COMMON
 
     sent = base.sent((*COMMON, *auto.METHOD.phases, *advice.METHOD.phases), totals(lines))

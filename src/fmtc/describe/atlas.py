@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -351,24 +351,38 @@ def draw(
     if several:
         told = {cid: [(round(float(found.cosine[t, j]), 4), FLAGS[found.flags[t, j]]) for j in range(k)]
                 for t, cid in enumerate(ids)}  # fmt: skip
-    shown = [(cid, members[cid].presence, found.there[t]) for t, cid in enumerate(ids if silos else ())]
-    concepts = []
-    for j in range(k):
-        presence = {cid: own[j] for cid, own, _ in shown if own is not None}
-        flagged = {cid: told[cid][j] for cid, _, there in shown if there[j] and cid in told and told[cid][j][1]}
-        cosine, flags = {cid: one for cid, (one, _) in flagged.items()}, {cid: one for cid, (_, one) in flagged.items()}
-        concepts.append(Concept(j, "", picked[j], presence, cosine, flags))
-    atlas = Atlas(tuple(concepts), tuple(ids) if silos else ())
-    said = [
-        *notes,
-        *([UNMATCHED] if several and not matched else []),
-        *([HASHED] if features is not None and features.is_hashed else []),
-        *([held_words(held) + (" The atlas leaves them out." if not set(ids) & set(held) else "")] if held else []),
-        *([ALL_ALONE] if silos and not (held or told) else []),
-        *([f"{lone_words(atlas.lone)}."] if several and matched and atlas.lone else []),
-        *([LIFTED] if features is None else []),
-    ]
-    return replace(atlas, notes=tuple(said))
+    shown = {cid: (members[cid].presence, found.there[t]) for t, cid in enumerate(ids if silos else ())}
+    concepts = tuple(_concept(j, picked[j], shown, told) for j in range(k))
+    atlas = Atlas(concepts, tuple(shown))
+    return replace(atlas, notes=(*notes, *_notes(atlas, features, matched, held, silos and not told)))
+
+
+def _notes(atlas: Atlas, features: Features | None, matched: bool, held: Sequence[str], alone: bool) -> Iterator[str]:
+    """What must be known to read an atlas."""
+    several = len(atlas.client_ids) > 1
+    if several and not matched:
+        yield UNMATCHED
+    if features is not None and features.is_hashed:
+        yield HASHED
+    if held:
+        yield held_words(held) + ("" if set(atlas.client_ids) & set(held) else " The atlas leaves them out.")
+    elif alone:
+        yield ALL_ALONE
+    if several and matched and atlas.lone:
+        yield f"{lone_words(atlas.lone)}."
+    if features is None:
+        yield LIFTED
+
+
+def _concept(
+    j: int, features: tuple[Feature, ...], shown: Mapping[str, tuple[Presence | None, Array]],
+    told: Mapping[str, Sequence[tuple[float, str]]],
+) -> Concept:  # fmt: skip
+    """A concept, and what is known of each silo: its shares, which concepts it has, and what was told of them."""
+    presence = {cid: own[j] for cid, (own, _) in shown.items() if own is not None}
+    flagged = {cid: told[cid][j] for cid, (_, there) in shown.items() if there[j] and cid in told and told[cid][j][1]}
+    cosine, flags = {cid: one for cid, (one, _) in flagged.items()}, {cid: one for cid, (_, one) in flagged.items()}
+    return Concept(j, "", features, presence, cosine, flags)
 
 
 def _spread_out(values: Array, features: Array, columns: Array) -> Array:
@@ -417,17 +431,16 @@ def _picked(
     orders = [order[strength[j, order] > 0] for j, order in enumerate(np.argsort(-strength, axis=1)[:, :many])]
     words = features.known_words({int(columns[i]) for order in orders for i in order}) if features.is_text else {}
     found = []
-    for j in range(len(direction)):
+    for j, order in enumerate(orders):
         chosen: dict[int, Feature] = {}
-        for i in orders[j].tolist():
+        for i in order.tolist():
             column, level = features.place(int(columns[i]))
             if column in chosen or (words and column not in words) or len(chosen) == TOP:
                 continue
-            levels, kind = features.levels_of(column), features.kind(column)
+            amount = None if amounts is None or features.is_text else float(amounts[j, i])
             chosen[column] = Feature(
-                features.name(column, words), round(float(direction[j, i]), 4),
-                None if amounts is None or kind == "word" else float(amounts[j, i]), levels[level] if levels else "",
-                "" if kind == "word" else features.units.get(column, ""), kind, bool(agreed[j, i]),
+                features.name(column, words), round(float(direction[j, i]), 4), amount,
+                features.level(column, level), features.unit(column), features.kind(column), bool(agreed[j, i]),
             )  # fmt: skip
         found.append(tuple(chosen.values()))
     return found

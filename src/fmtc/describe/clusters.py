@@ -360,28 +360,46 @@ def explain_silos(
     -------
     Explanation
     """
-    y = {client: np.asarray(labels[client]).astype(np.int64, copy=False) for client in rows}
-    for client, X in rows.items():
-        if X.shape[0] != len(y[client]):
-            raise DataError(f"client {client!r} has {X.shape[0]} rows and {len(y[client])} labels")
+    y = _checked(rows, labels)
     k = n_clusters or 1 + max((int(part.max(initial=0)) for part in y.values()), default=0)
     common = [client for client in rows if client not in held] or list(rows)
-    table, sizes = Table.of(rows, features), {client: np.bincount(part, minlength=k) for client, part in y.items()}
-    parts = {client: table.contrasts(X, y[client], k) for client, X in rows.items()}
-    alike: dict[str, tuple[float | None, ...]] = dict.fromkeys(rows, (None,) * k)
-    alike |= _likeness({client: parts[client] for client in common}, sizes)
-    parts[ALL] = Contrasts.averaged([parts[cid] for cid in common], [sizes[cid] for cid in common], features.is_text)
-    sizes[ALL] = np.sum([sizes[client] for client in common], axis=0)
+    table = Table.of(rows, features)
+    parts, sizes = _contrasted(table, rows, y, k, common)
     found = _Found.of(table, parts, sizes, rows, y, common)
     clusters = found.clusters(ALL)
     words = [one.words for one in clusters] if matched else None
     silos = {client: found.clusters(client, words if client in common else None) for client in rows}
-    notes = [HASHED] if features.is_text and features.words is None else []
-    if not matched and len(rows) > 1:
-        notes.append(UNMATCHED)
-    if limited := [client for client in rows if client in held]:
-        notes.append(held_words(limited))
-    return Explanation(clusters, silos, alike, tuple(notes)).renamed(names or {})
+    alike: dict[str, tuple[float | None, ...]] = dict.fromkeys(rows, (None,) * k)
+    alike |= _likeness({client: parts[client] for client in common}, sizes)
+    notes = _notes(features, matched or len(rows) < 2, [client for client in rows if client in held])
+    return Explanation(clusters, silos, alike, notes).renamed(names or {})
+
+
+def _checked(rows: Mapping[str, Any], labels: Mapping[str, Any]) -> dict[str, Array]:
+    """Labels of each silo, one for each row."""
+    found = {client: np.asarray(labels[client]).astype(np.int64, copy=False) for client in rows}
+    for client, X in rows.items():
+        if X.shape[0] != len(found[client]):
+            raise DataError(f"client {client!r} has {X.shape[0]} rows and {len(found[client])} labels")
+    return found
+
+
+def _contrasted(
+    table: Table, rows: Mapping[str, Any], labels: Mapping[str, Array], k: int, common: Sequence[str]
+) -> tuple[dict[str, Contrasts], dict[str, Array]]:
+    """Contrasts and sizes of the clusters of each silo, and of all those that have common clusters."""
+    parts = {client: table.contrasts(X, labels[client], k) for client, X in rows.items()}
+    sizes = {client: np.bincount(labels[client], minlength=k) for client in rows}
+    own, is_text = [sizes[client] for client in common], table.features.is_text
+    together = Contrasts.averaged([parts[client] for client in common], own, is_text)
+    return parts | {ALL: together}, sizes | {ALL: np.sum(own, axis=0)}
+
+
+def _notes(features: Features, comparable: bool, limited: Sequence[str]) -> tuple[str, ...]:
+    """What must be known to read an explanation."""
+    said = [HASHED] if features.is_text and features.words is None else []
+    said += [] if comparable else [UNMATCHED]
+    return (*said, *([held_words(limited)] if limited else []))
 
 
 ALL = ""  # in place of a silo's name: all of them together
@@ -439,7 +457,7 @@ class _Found:
         inside, outside, effect = (float(getattr(part, name)[j, i]) for name in ("inside", "outside", "effect"))
         return Difference(
             features.name(column, self.words), features.kind(column), inside, outside, float(np.nan_to_num(effect)),
-            levels[level] if levels else "", features.units.get(column, ""), histogram, bool(part.agreed[j, i]),
+            features.level(column, level), features.unit(column), histogram, bool(part.agreed[j, i]),
         )  # fmt: skip
 
 
@@ -457,21 +475,21 @@ def _likeness(parts: Mapping[str, Contrasts], sizes: Mapping[str, Array]) -> dic
 
 def _names(differences: Sequence[Sequence[Difference]], sizes: Array) -> list[str]:
     """Short names in words; two clusters with the same get more words."""
-
-    def made(some: Sequence[Difference], many: int) -> tuple[str, ...]:
-        some = [one for one in some if one.agreed] or some
-        clear = [one for one in some if abs(one.effect) >= CLEAR or one.kind == "word"] or list(some[:1])
-        return tuple(one.short for one in clear[: many + (bool(some) and some[0].kind == "word")])
-
-    names = [made(some, 2) for some in differences]
+    names = [_clearest(some, 2) for some in differences]
     for many in range(3, TOP + 1):
         often = Counter(map(frozenset, names))
-        names = [made(differences[j], many) if often[frozenset(name)] > 1 else name for j, name in enumerate(names)]
-    told = any(differences)
-    return [
-        ", ".join(name) if name else "no clear difference" if told and size >= FEW else ""
-        for name, size in zip(names, sizes.tolist(), strict=True)
-    ]
+        names = [
+            _clearest(differences[j], many) if often[frozenset(name)] > 1 else name for j, name in enumerate(names)
+        ]
+    unnamed = "no clear difference" if any(differences) else ""
+    return [", ".join(name) or (unnamed if size >= FEW else "") for name, size in zip(names, sizes, strict=True)]
+
+
+def _clearest(differences: Sequence[Difference], many: int) -> tuple[str, ...]:
+    """So many of the clearest differences in two words or three each; of words one more."""
+    some = [one for one in differences if one.agreed] or differences
+    clear = [one for one in some if abs(one.effect) >= CLEAR or one.kind == "word"] or some[:1]
+    return tuple(one.short for one in clear[: many + (bool(some) and some[0].kind == "word")])
 
 
 __all__ = ["Cluster", "Difference", "Explanation", "Histogram", "explain", "explain_silos", "percents_of"]

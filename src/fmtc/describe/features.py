@@ -67,6 +67,14 @@ class Features:
         """Levels of a column; none for a number."""
         return self.levels[column] if self.levels else ()
 
+    def level(self, column: int, level: int) -> str:
+        """Name of a level of a category."""
+        return "" if level < 0 else self.levels[column][level]
+
+    def unit(self, column: int) -> str:
+        """Unit of a column of a table."""
+        return "" if self.is_text else self.units.get(column, "")
+
     def kind(self, column: int) -> str:
         """One of number, category and word."""
         return "word" if self.is_text else "category" if self.levels_of(column) else "number"

@@ -14,13 +14,13 @@ import scipy.sparse as sp
 from ..artifacts.files import check_form, read_json
 from ..artifacts.published import JoinKit, read_kit, write_kit
 from ..artifacts.runs import CONSENSUS_REPORT, model_folder, schema_of
-from ..clients import NAMELESS, client_name
 from ..describe import presence_of
 from ..errors import DataError, InputError, listed
 from ..estimator import FMTC, load, read_settings
 from ..models.shared import Shared
 from ..protocol.alone import ALONE, FEDERATED
 from ..protocol.method import ClientResult
+from ..rows import NAMELESS, client_name
 from ..runtime.conductor import read_record
 from ..runtime.driver import RunRecord
 from ..schema import Schema
@@ -108,7 +108,7 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
             model.n_features_in_ = model.text_recipe_.n_buckets
         elif words:
             raise InputError(f"{path} is of a run of texts, whose column the coordinator does not know: name it "
-                             "(`text_column`)")  # fmt: skip
+                             "(--text-column)")  # fmt: skip
     else:
         model = load(model_folder(path))
         if (known := schema_of(model, path)) is not None:
@@ -188,26 +188,31 @@ def join_later(
         raise DataError(f"the newcomer has no name: {name!r}")
     where = "the kit" if isinstance(kit, JoinKit) else str(kit)
     kit = kit if isinstance(kit, JoinKit) else read_kit(kit)
-    model = read_settings(Path(where), kit.params).set_params(random_state=random_state)
-    model.n_features_in_ = kit.n_features
-    if kit.feature_names is not None:
-        model.feature_names_in_ = np.array(kit.feature_names, dtype=object)
-    if kit.schema is not None:
-        model.schema_ = kit.schema
+    model = _unfitted(where, kit).set_params(random_state=random_state)
     check_columns(X, kit)
     model.client_ids_, model._models = [name], {name: None}
     ((rows, _),) = model._parts(X, None, reset=False).values()
-    if sp.issparse(rows) and kit.published.view == "mixture" and kit.published.axes is None:
-        raise DataError("X is sparse, and the federation's rows are not: give a dense array, such as X.toarray()")
-    if sp.issparse(rows) and kit.published.scaling is not None and kit.published.scaling.shift is not None:
+    if sp.issparse(rows) and kit.published.is_dense:
         raise DataError("X is sparse, and the federation's rows are not: give a dense array, such as X.toarray()")
     joined, found = newcomer(name, rows, kit.published, model.settings(), guide)
-    embedding = None if found.client.F is None else np.asarray(found.client.F)
+    F = getattr(found.client, "F", None)
+    embedding = None if F is None else np.asarray(F)
     result = ClientResult(found.model, found.labels, embedding, choice=FEDERATED if joined.guided else ALONE)
     model._adopt(RunRecord((), None, joined.reason), {name: result}, n_iter=0)
     if kit.text is not None:
         model.text_recipe_ = kit.text
     model.joined_ = joined
+    return model
+
+
+def _unfitted(where: str, kit: JoinKit) -> FMTC:
+    """An estimator with the settings and the columns of a kit."""
+    model = read_settings(Path(where), kit.params)
+    model.n_features_in_ = kit.n_features
+    if kit.feature_names is not None:
+        model.feature_names_in_ = np.array(kit.feature_names, dtype=object)
+    if kit.schema is not None:
+        model.schema_ = kit.schema
     return model
 
 

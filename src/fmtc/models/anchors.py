@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from ..anchors.stages import Box, Public, coordinates
 from ..errors import InputError
 from ..kernels.alignment import numbers_of
-from .base import ClientModel, Drawn, Member, Presence, sizes_of, without_infinity
+from .base import ClientModel, Drawn, Member, Presence, are_columns, have_shapes, sizes_of, without_infinity
 
 Array = np.ndarray
 
@@ -62,14 +62,11 @@ class AnchorModel(ClientModel):
         return (
             k == self.count
             and (not levels or len(levels) == d)
-            and self.low.shape == self.high.shape == (numbers,)
-            and self.mean.shape == (numbers + sum(levels),)
-            and self.basis.shape == (len(self.mean), r)
-            and self.clusters.shape == (K,)
-            and self.clusters.dtype.kind == "i"
-            and bool(((self.clusters >= 0) & (self.clusters < k)).all())
-            and (self.precision is None or (self.precision.shape == (r, r) and self.shares is not None))
-            and (self.shares is None or self.shares.shape == (K,))
+            and have_shapes((self.low, (numbers,)), (self.high, (numbers,)), (self.mean, (numbers + sum(levels),)))
+            and have_shapes((self.basis, (len(self.mean), r)), (self.clusters, (K,)))
+            and have_shapes((self.precision, (r, r)), (self.shares, (K,)))
+            and are_columns(self.clusters, k)
+            and (self.precision is None or self.shares is not None)
         )
 
     def renumbered(self, order: Array) -> AnchorModel:

@@ -249,6 +249,16 @@ def sizes_of(levels: Array | None) -> tuple[int, ...]:
     return () if levels is None else tuple(int(size) for size in levels)
 
 
+def have_shapes(*pairs: tuple[Array | None, tuple[int, ...]]) -> bool:
+    """Whether the arrays that there are have these shapes."""
+    return all(array is None or array.shape == shape for array, shape in pairs)
+
+
+def are_columns(keep: Array | None, d: int) -> bool:
+    """Whether these are numbers of some of d columns; None: of all."""
+    return keep is None or (keep.dtype.kind == "i" and bool(((keep >= 0) & (keep < d)).all()))
+
+
 def weights_of(presence: Presence | None, shares: Array | None, k: int) -> Array:
     """Shares that a silo's mean is taken with: of its rows, else of its model, else equal ones; they sum to 1."""
     known = shares if presence is None else np.array([share or 0.0 for share in presence])

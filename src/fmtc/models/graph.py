@@ -27,10 +27,12 @@ from .base import (
     Presence,
     Steps,
     Units,
+    are_columns,
     as_row_scores,
     blockwise,
     dense_row,
     finite,
+    have_shapes,
     sizes_of,
     softmax,
     taken,
@@ -108,25 +110,19 @@ class GraphModel(ClientModel):
     def fits(self, d: int, k: int) -> bool:
         """Whether the arrays have the shapes that d columns and k clusters need."""
         levels = sizes_of(self.levels)
-        whole = width = expanded_width(levels, d)
-        if self.keep is not None:
-            if self.keep.dtype.kind != "i" or ((self.keep < 0) | (self.keep >= d)).any():
-                return False
-            width = len(self.keep)
-        q = self.centers.shape[1] if self.centers.ndim == 2 else 0
-        rows, columns = width, (self.mean, self.stretch)
+        whole = expanded_width(levels, d)
+        width, q = whole if self.keep is None else len(self.keep), self.centers.shape[-1]
+        rows, mean = width, self.mean
         if self.lift is not None:
             if self.lift.frequencies.shape[0] != width or self.stretch is None or self.fill is None:
                 return False
-            rows, columns = self.lift.n_features, (None, self.stretch)
+            rows, mean = self.lift.n_features, None  # that of lifted columns
         return (
-            self.W.shape == (rows, q)
-            and self.centers.shape == (k, q)
-            and all(array is None or array.shape == (width,) for array in columns)
-            and (self.fill is None or self.fill.shape == (whole,))
+            are_columns(self.keep, d)
+            and have_shapes((self.W, (rows, q)), (self.centers, (k, q)), (mean, (width,)), (self.stretch, (width,)))
+            and have_shapes((self.fill, (whole,)), (self.precision, (q, q)), (self.shares, (k,)))
             and (not levels or len(levels) == d)
-            and (self.precision is None or (self.precision.shape == (q, q) and self.shares is not None))
-            and (self.shares is None or self.shares.shape == (k,))
+            and (self.precision is None or self.shares is not None)
             and (self.calibration is None or self.calibration.is_sound)
         )
 

@@ -27,6 +27,7 @@ from .base import (
     as_row_scores,
     dense_row,
     finite,
+    have_shapes,
     sizes_of,
     taken,
     weights_of,
@@ -128,14 +129,12 @@ class MixtureModel(ClientModel):
         frame, levels = self.frame, self.frame.sizes
         width = expanded_width(levels, d) if frame.keep is None else len(frame.keep)
         r, sizes = (width - sum(levels), sum(levels)) if frame.axes is None else (frame.axes.shape[1], 0)
+        ends = width if frame.axes is None else len(frame.axes)
         return (
-            self.means.shape == (k, r)
-            and self.covariance.shape == (r, r)
-            and self.shares.shape == (k,)
-            and self.profiles.shape == (k, sizes)
+            have_shapes((self.means, (k, r)), (self.covariance, (r, r)), (self.shares, (k,)))
+            and have_shapes((self.profiles, (k, sizes)), (frame.stretch, (width,)), (frame.shift, (width,)))
+            and ends == width
             and (not levels or len(levels) == d)
-            and (frame.axes is None or frame.axes.shape[0] == width)
-            and all(array is None or array.shape == (width,) for array in (frame.stretch, frame.shift))
             and (self.calibration is None or self.calibration.is_sound)
         )
 

@@ -15,7 +15,7 @@ from ..kernels.couplings.partial import Partial
 from ..mixture.pooling import Pool, added, pooled, weighted
 from ..mixture.steps import Common, unpacked
 from ..settings import Settings
-from .base import Units
+from .base import Units, are_columns, have_shapes
 
 Array = np.ndarray
 
@@ -212,36 +212,39 @@ class Published(Units):
 
     def fits(self, d: int) -> bool:
         """Whether arrays fit each other and d columns, categories expanded."""
-        width = d if self.keep is None else len(self.keep)
-        if self.scaling is not None:
-            arrays, keep = (self.scaling.stretch, self.scaling.shift), self.scaling.keep
-            if any(array is not None and array.shape != (width,) for array in arrays):
-                return False
-            if keep is not None and (keep.dtype.kind != "i" or ((keep < 0) | (keep >= d)).any()):
-                return False
+        width, scaling = d if self.keep is None else len(self.keep), self.scaling
+        if not are_columns(self.keep, d):
+            return False
+        if scaling is not None and not have_shapes((scaling.stretch, (width,)), (scaling.shift, (width,))):
+            return False
         if self.lift is not None:
-            if self.scaling is None or self.lift.frequencies.shape[0] != width:
+            if scaling is None or self.lift.frequencies.shape[0] != width:
                 return False
             width = self.lift.n_features
         if self.view == "mixture":
-            r = self.mixture.means.shape[-1] if self.mixture is not None else -1
-            return self._mixture_fits(r) and (self.axes is None or self.axes.shape == (width, r))
-        if self.consensus is None or self.consensus.ndim != 2 or self.consensus.shape[0] != width:
+            r = -1 if self.mixture is None else self.mixture.means.shape[-1]
+            return self._mixture_fits(r) and have_shapes((self.axes, (width, r)))
+        if self.consensus is None or self.consensus.ndim != 2:
             return False
-        q = self.consensus.shape[1]
-        if self.mixture is None:
-            return self.centers is not None and self.centers.shape == (self.n_clusters, q)
-        return self._mixture_fits(q)
+        q, k = self.consensus.shape[1], self.n_clusters
+        clusters = self.centers is not None if self.mixture is None else self._mixture_fits(q)
+        return clusters and have_shapes((self.consensus, (width, q)), (self.centers, (k, q)))
 
     def _mixture_fits(self, r: int) -> bool:
         common, k = self.mixture, self.n_clusters
         return common is not None and (
-            common.means.shape == (k, r)
-            and common.covariance.shape == (r, r)
-            and common.shares.shape == common.spread.shape == (k,)
+            have_shapes(
+                (common.means, (k, r)), (common.covariance, (r, r)), (common.shares, (k,)), (common.spread, (k,))
+            )
             and common.profiles.ndim == 2
             and len(common.profiles) == k
         )
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the silos' rows are not sparse: a mixture over columns, or columns that are shifted."""
+        over_columns = self.consensus is None and self.axes is None
+        return over_columns or (self.scaling is not None and self.scaling.shift is not None)
 
 
 SHARED: dict[str, type[Shared]] = {kind.view: kind for kind in (GraphShared, MixtureShared)}

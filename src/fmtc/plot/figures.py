@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..clients import is_mapping
 from ..describe import Atlas, Explanation
 from ..errors import DataError
+from ..rows import is_mapping
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,9 +21,9 @@ from ..artifacts.files import jsonable, read_file, read_json_lines, write_file
 from ..errors import RefusedError, TrustError
 from ..linalg import fixed
 from ..protocol.base import Message, pack, value_digest
-from ..protocol.cards import CODE, Card
 from ..protocol.method import dotted, method_of
-from ..protocol.sums import FEWEST, Masked, Masking, encoded, layout_of
+from ..protocol.sums.cards import CODE, Card
+from ..protocol.sums.masking import FEWEST, Masked, Masking, encoded, layout_of
 from .floor import Floor
 from .identity import Identity
 from .noise import draw

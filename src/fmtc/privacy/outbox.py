@@ -17,7 +17,7 @@ import numpy as np
 from ..artifacts.files import read_tensors, write_tensors
 from ..errors import LimitError, TrustError, WithheldError
 from ..protocol.base import Failure, Message, Phase, entries, is_count, pack, unpack, value_bytes, value_digest
-from ..protocol.sums import Masking
+from ..protocol.sums.masking import Masking
 from .keys import Keys
 from .ledger import FAILURE, RELEASE, REPLAY, Ledger, finished
 from .rules import HOLD, REFUSE, Finding, Rules
@@ -172,8 +172,8 @@ class Outbox:
             answer = self._sealed(phase, message, answer, settings, context)
         elif phase.releases:
             phase.check_answer(answer, message.ask, sizes)
-            answer = self.rules.protect(phase.name, answer, client)
-            findings = self.rules.check(phase.name, answer, client, first=not self._count[phase.name])
+            answer = self.rules.protect(phase, answer, client)
+            findings = self.rules.check(phase, answer, client, first=not self._count[phase.name])
         phase.check_answer(answer, message.ask, sizes)
         fields = [self._described(name, value) for name, value in pack(answer).items()]
         key = (*message.key, asked)

@@ -20,6 +20,7 @@ from ..errors import FileError, TrustError, nearest_names
 from ..kernels.centers import row_norms
 from ..kernels.influence import record_influence
 from ..linalg.arrays import double, to_numpy
+from .protection import ALWAYS, FIRST, Protection
 
 Array = np.ndarray
 
@@ -140,6 +141,58 @@ class Policy:
 QUIET = Policy(small_cluster=OFF, few_rows=OFF, dominance=OFF)  # nothing but: no centre of one row leaves
 
 
+# ------------------------------------------------------------------------------------------- what a phase declares
+
+
+class Centres(Protection):
+    """For centres of a client's own clusters: no row leaves as the centre of a cluster of one."""
+
+    def covered(self, answer: Any, client: Any, policy: Policy) -> Any:
+        """Centres of small clusters are those of the rows nearest to them."""
+        return _pooled_centers(answer, client.own, _fewest(policy), policy.min_cluster)
+
+    def counts(self, answer: Any, client: Any) -> Array | None:
+        """Rows of each of its clusters."""
+        return _sizes(client.own)
+
+
+class Shares(Protection):
+    """For shares of a client's clusters: small ones look absent."""
+
+    def covered(self, answer: Any, client: Any, policy: Policy) -> Any:
+        """Shares of large clusters."""
+        return _without_small_shares(answer, client, policy.min_share_rows)
+
+
+class ClusterSums(Protection):
+    """For sums over the rows nearest to each centre."""
+
+    def covered(self, answer: Any, client: Any, policy: Policy) -> Any:
+        """Small clusters are counted with the nearest, where the policy omits them."""
+        return _without_sums(answer, policy.min_cluster) if policy.small_cluster == OMIT else answer
+
+    def counts(self, answer: Any, client: Any) -> Array | None:
+        """Rows of each cluster."""
+        counts: Array = answer.counts
+        return counts
+
+
+class MixtureSums(ClusterSums):
+    """For sums of a round of a mixture."""
+
+    def covered(self, answer: Any, client: Any, policy: Policy) -> Any:
+        """Small concepts are counted with the nearest, where the policy omits them."""
+        if policy.small_cluster != OMIT:
+            return answer
+        cells = getattr(client, "cells", None)
+        return _without_concepts(answer, policy.min_cluster, () if cells is None else cells.levels)
+
+
+def _fewest(policy: Policy) -> int:
+    """Rows that a cluster needs for its centre to leave as it is; a centre of one row never does."""
+    return max(policy.min_cluster if policy.small_cluster == OMIT else 0, ALONE)
+
+
 class Rules:
     """The rules of one client.
 
@@ -151,11 +204,11 @@ class Rules:
     --------
     >>> import numpy as np
     >>> from fmtc.privacy.rules import Policy, Rules
-    >>> from fmtc.protocol.seed import SEED
+    >>> from fmtc.protocol.mixture.seed import SEED
     >>> answer = SEED.Answer(counts=np.array([[40.0, 1.0]]), sums=np.ones((1, 2, 3)))
-    >>> [found.rule for found in Rules(Policy()).check("seed", answer, None)]
+    >>> [found.rule for found in Rules(Policy()).check(SEED, answer, None)]
     ['small cluster']
-    >>> Rules(Policy(small_cluster="omit")).protect("seed", answer, None).counts
+    >>> Rules(Policy(small_cluster="omit")).protect(SEED, answer, None).counts
     array([[41.,  0.]])
     """
 
@@ -164,26 +217,16 @@ class Rules:
 
     # ------------------------------------------------------------------------------------------- what may leave
 
-    def protect(self, phase: str, answer: Any, client: Any) -> Any:
+    def protect(self, phase: Any, answer: Any, client: Any) -> Any:
         """The answer in the form in which it may leave; the same object where nothing has to change."""
-        least = self.policy.min_cluster if self.policy.small_cluster == OMIT else 0
-        if phase == "finish" and client is not None and getattr(client, "own", None) is not None:
-            return _pooled_centers(answer, client.own, max(least, ALONE), self.policy.min_cluster)
-        if phase in ("number", "conclude"):
-            return _without_small_shares(answer, client, self.policy.min_share_rows)
-        if phase == "seed" and least:
-            return _without_sums(answer, least)
-        if phase in ("em", "settle") and least:
-            cells = getattr(client, "cells", None)
-            return _without_concepts(answer, least, () if cells is None else cells.levels)
-        return answer
+        return phase.protect.covered(answer, client, self.policy)
 
-    def check(self, phase: str, answer: Any, client: Any, *, first: bool = True) -> list[Finding]:
+    def check(self, phase: Any, answer: Any, client: Any, *, first: bool = True) -> list[Finding]:
         """What the rules have to say of an answer.
 
         Parameters
         ----------
-        phase : str
+        phase : Phase
         answer : phase.Answer
             As `protect` left it, before noise and masks.
         client : object
@@ -191,24 +234,20 @@ class Rules:
         first : bool
             Whether the phase is answered for the first time in this run: what costs time is looked at only then.
         """
+        declared: Protection = phase.protect
         found = [self._small(phase, answer, client)]
-        if first and phase in ("round", "coordinates"):
+        if first and declared.few_rows:
             found.append(self._few(client))
-        if (first and phase == "round") or phase == "finish":
+        if declared.dominance == ALWAYS or (first and declared.dominance == FIRST):
             found.append(self._dominance(client))
         return [finding for finding in found if finding is not None]
 
     # ----------------------------------------------------------------------------------------------- the rules
 
-    def _small(self, phase: str, answer: Any, client: Any) -> Finding | None:
+    def _small(self, phase: Any, answer: Any, client: Any) -> Finding | None:
         policy = self.policy
-        if policy.small_cluster in (OFF, OMIT):
-            return None
-        if phase == "finish" and getattr(client, "own", None) is not None:
-            counts = _sizes(client.own)
-        elif phase in ("seed", "em", "settle"):
-            counts = answer.counts
-        else:
+        counts = None if policy.small_cluster in (OFF, OMIT) else phase.protect.counts(answer, client)
+        if counts is None:
             return None
         there = counts[counts > PRESENT]
         small = there[there < policy.min_cluster]
@@ -217,9 +256,9 @@ class Rules:
         return Finding(
             "small cluster",
             policy.small_cluster,
-            f"{len(small)} of {len(there)} clusters in an answer to {phase!r} have fewer than {policy.min_cluster} "
-            f"rows, the smallest {small.min():.3g}: their means tell of single rows. Ask for fewer clusters, or set "
-            'small_cluster = "omit"',
+            f"{len(small)} of {len(there)} clusters in an answer to {phase.name!r} have fewer than "
+            f"{policy.min_cluster} rows, the smallest {small.min():.3g}: their means tell of single rows. "
+            'Ask for fewer clusters, or set small_cluster = "omit"',
             float(small.min()),
         )
 
@@ -271,16 +310,12 @@ def _pooled_centers(answer: Any, own: Any, least: int, wanted: int) -> Any:
     small = np.flatnonzero(_sizes(own) < least)
     if not len(small):
         return answer
-    return replace(answer, centers=_of_nearest(to_numpy(double(own.E)), np.array(answer.centers), small, wanted))
-
-
-def _of_nearest(E: Array, centers: Array, small: Array, wanted: int) -> Array:
-    """Centres, some of which become the mean directions of the `wanted` rows nearest to them."""
+    E, centers = to_numpy(double(own.E)), np.array(answer.centers)
     near = np.argsort(-(E @ centers[small].T.astype(np.float64)), axis=0, kind="stable")[: max(wanted, ALONE)]
     for place, cluster in enumerate(small):
         mean = E[near[:, place]].mean(axis=0, keepdims=True)
         centers[cluster] = (mean / row_norms(mean))[0]
-    return centers
+    return replace(answer, centers=centers)
 
 
 def _without_small_shares(answer: Any, client: Any, least: int) -> Any:

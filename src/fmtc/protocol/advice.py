@@ -14,16 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, open_client, stream, with_rows
+from ..client import ClientState, open_client, refuse_unscaled, stream, with_rows
 from ..errors import DataError, RefusedError
 from ..kernels.embedding import spectral_start
 from ..kernels.graph import build_graph
 from ..kernels.sweep import large_parts
+from ..privacy.protection import Protection
 from ..server import ServerState
-from ..settings import POOLED_SCALES, Settings, Solver
-from .base import Array, Phase, above, array, number, required
-from .graph import GraphView
-from .hello import Hello
+from ..settings import Settings, Solver
+from ..state import become
+from .base import Array, Phase, above, array, number
+from .graph.hello import Hello
+from .graph.state import GraphServer
+from .graph.view import GraphView
 from .method import ClientResult
 from .moments import MOMENTS
 from .rescale import RESCALE
@@ -106,11 +109,11 @@ def advice_settings(settings: Settings, k_range: tuple[int, int] | None) -> Advi
     return AdviceSettings(**own | lowest | {"view": "graph", "solver": replace(settings.solver, lift=False)})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AdviceClient(ClientState):
-    """One client between messages."""
+    """A client that has looked at its graph."""
 
-    evidence: Evidence | None = None
+    evidence: Evidence
 
 
 @dataclass(frozen=True)
@@ -121,12 +124,12 @@ class Evidence:
     eigenvalues: Array  # e
 
 
-@dataclass(frozen=True)
-class AdviceServer(ServerState):
-    """The server between messages."""
+@dataclass(frozen=True, kw_only=True)
+class AdviceServer(GraphServer):
+    """The server that knows who is there."""
 
-    sizes: Mapping[str, int] = field(default_factory=dict)  # rows of each client that are looked at
-    ks: tuple[int, ...] = ()  # numbers of clusters that are compared
+    sizes: Mapping[str, int]  # rows of each client that are looked at
+    ks: tuple[int, ...]  # numbers of clusters that are compared
     eigenvalues: Mapping[str, Array] = field(default_factory=dict)  # e each
     large: Mapping[str, int] = field(default_factory=dict)  # number of large parts of each graph
 
@@ -140,8 +143,8 @@ class Counted(Hello):
     def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Any) -> AdviceServer:
         """As before a run; then at most one cluster for four rows of the smallest client."""
         sizes = {cid: min(ROWS, int(answers[cid].n_samples)) for cid in sorted(answers)}
-        found: Any = super().reduce(server, answers, settings)  # of the server's own class
-        return replace(found, sizes=sizes, ks=compared(sizes, settings))
+        found = super().reduce(server, answers, settings)
+        return become(found, AdviceServer, sizes=sizes, ks=compared(sizes, settings))
 
 
 def compared(sizes: Mapping[str, int], settings: AdviceSettings) -> tuple[int, ...]:
@@ -177,6 +180,7 @@ class Spectrum(Phase):
 
     name = "spectrum"
     doing = "looking at its graph"
+    protect = Protection("Eigenvalues and a count, of the whole graph.")
     threads = True
     concludes = True
 
@@ -206,14 +210,11 @@ class Spectrum(Phase):
         """The same for all."""
         return dict.fromkeys(server.client_ids, self.Ask(ks=np.array(server.ks, np.int64)))
 
-    def reply(
-        self, client: AdviceClient, ask: Any, settings: AdviceSettings, round_no: int
-    ) -> tuple[AdviceClient, Any]:
+    def reply(self, client: ClientState, ask: Any, settings: AdviceSettings, round_no: int) -> tuple[AdviceClient, Any]:
         """The graph, its lowest eigenvalues and its large parts."""
-        if settings.scale in POOLED_SCALES and settings.scale != "auto":
-            required(client, "scaling")
+        refuse_unscaled(client, settings)
         solver, cid, ks = settings.solver, client.client_id, tuple(int(k) for k in ask.ks)
-        (rows,) = required(with_rows(client, settings), "rows")
+        rows = with_rows(client, settings).rows
         if rows.shape[0] > ROWS:  # here and not earlier: sums over all rows less sums over some would tell of the rest
             some = stream(settings.seed, cid, "advice").choice(rows.shape[0], ROWS, replace=False)
             rows = replace(rows, X=rows.X[np.sort(some)])
@@ -223,8 +224,8 @@ class Spectrum(Phase):
         F = spectral_start(graph, ks[-1] + 1, stream(settings.seed, cid, "start"))
         lam = np.einsum("ij,ij->j", F, graph.to_client_order(graph.laplacian @ graph.to_graph_order(F)))
         lam = np.maximum.accumulate(np.clip(lam, 0.0, 2.0).astype(np.float64))
-        client = replace(client, evidence=Evidence(np.array(ks), lam))
-        return client, self.Answer(eigenvalues=lam, parts=large_parts(rows.X, solver.n_neighbors))
+        found = become(client, AdviceClient, evidence=Evidence(np.array(ks), lam))
+        return found, self.Answer(eigenvalues=lam, parts=large_parts(rows.X, solver.n_neighbors))
 
     def impossible(self, server: AdviceServer, answers: Mapping[str, Any], settings: Any) -> dict[str, str]:
         """Eigenvalues that no normalised Laplacian has, and others than asked for."""
@@ -268,37 +269,22 @@ class AdviceMethod(GraphView):
     changeable: tuple[str, ...] = ()
     stopping: tuple[str, ...] = ()
     keeps = False
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """All phases; none repeats."""
-        return self.opening
-
-    @property
-    def loops(self) -> tuple[Phase, ...]:
-        """None."""
-        return ()
-
-    def precedes_a_loop(self, phase: Phase) -> bool:
-        """There is none."""
-        return False
+    loops: tuple[Phase, ...] = ()
 
     def read_settings(self, document: Mapping[str, Any]) -> AdviceSettings:
         """Settings from what `dataclasses.asdict` and JSON made of them."""
         return AdviceSettings(**{**document, "solver": Solver(**document["solver"])})
 
-    def open_client(self, client_id: str, X: Any, settings: Any, device: str) -> AdviceClient:
+    def open_client(self, client_id: str, X: Any, settings: Any, device: str) -> ClientState:
         """A client at rest."""
         few = replace(settings, n_clusters=2, lowest=2, fixed=False)  # whether rows are enough, the server says
-        client = open_client(client_id, X, few, device)
-        known = {f.name: getattr(client, f.name) for f in fields(client)}
-        return AdviceClient(**known | {"k": settings.n_clusters, "on_trial": True})
+        return replace(open_client(client_id, X, few, device), k=settings.n_clusters, on_trial=True)
 
     def open_server(
         self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
-    ) -> AdviceServer:
+    ) -> ServerState:
         """The server before the first message; all clients count alike."""
-        return AdviceServer(tuple(sorted(client_ids)), view=self.view)
+        return ServerState(tuple(sorted(client_ids)), view=self.view)
 
     def known_sizes(self, client_id: str, settings: Settings) -> dict[str, int]:
         """Nothing: the numbers of rows decide."""
@@ -308,7 +294,7 @@ class AdviceMethod(GraphView):
         """Columns, and what the client has found so far."""
         found = super().sizes(client, settings)
         del found["k"]
-        if client.evidence is not None:
+        if isinstance(client, AdviceClient):
             found |= {"e": len(client.evidence.eigenvalues), "v": len(client.evidence.ks)}
         return found
 
@@ -325,8 +311,7 @@ class AdviceMethod(GraphView):
 
     def result(self, client: Any) -> ClientResult:
         """What the client has found; it has no labels."""
-        (found,) = required(client, "evidence")
-        return ClientResult(found, np.empty(0, np.int64))
+        return ClientResult(client.evidence, np.empty(0, np.int64))
 
 
 METHOD = AdviceMethod()

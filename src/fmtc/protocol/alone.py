@@ -62,13 +62,13 @@ def closed_share(X: Any, labels: np.ndarray, n_neighbors: int = NEIGHBORS) -> fl
     return (1 - cut_share(X, labels, n_neighbors) - chance) / max(1 - chance, 1e-9)
 
 
-def chosen(client: ClientState, settings: Settings, view: str) -> ClientState:
+def chosen(client: Any, settings: Settings, view: str) -> Any:
     """The client with the common model, or with its own where the common one keeps clearly fewer neighbours together.
 
     Clusters of its own take the numbers of the common ones that they share most rows with.
     """
-    assert client.model is not None and client.labels is not None
-    silo = Silo(client.client_id, client.k, replace(settings, view=view), client.device, client.graph)
+    graph = getattr(client, "graph", None)
+    silo = Silo(client.client_id, client.k, replace(settings, view=view), client.device, graph)
     try:
         alone = refit(silo, None, client.X)
     except DataError:  # its rows alone cannot be clustered
@@ -81,7 +81,8 @@ def chosen(client: ClientState, settings: Settings, view: str) -> ClientState:
     if closed_share(points, client.labels[rows]) >= KEEP * closed_share(points, alone.labels[rows]):
         return replace(client, choice=FEDERATED)
     found = numbered(alone, client.labels, client.model.k)
-    return replace(found.client, choice=ALONE, on_trial=client.on_trial)
+    own = {"model": found.model, "labels": found.labels}
+    return replace(found.client, **own, choice=ALONE, on_trial=client.on_trial)
 
 
 __all__ = ["ALONE", "FEDERATED", "chosen", "closed_share", "compares", "is_compared"]

@@ -12,13 +12,14 @@ import hashlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..errors import RefusedError
+from ..privacy.protection import Protection
 
 Array = np.ndarray
 Check = Callable[[Any, Mapping[str, int]], str | None]  # a value and the sizes -> what is wrong with it, or None
@@ -142,13 +143,14 @@ class Failure:
 class Phase:
     """One exchange of a method. Subclasses declare it; the one instance of each is stateless.
 
-    A method's author writes `asks`, `reply` and `reduce`; everything else has a default.
+    A method's author writes `asks`, `reply` and `reduce`, and beside an `Answer` `protect`; all else has a default.
     """
 
     name: ClassVar[str]
     doing: ClassVar[str]  # for messages: "client 'north' failed while {doing}"
     Ask: ClassVar[type] = Nothing
     Answer: ClassVar[type] = Nothing
+    protect: ClassVar[Protection]  # what covers an answer on its way out; declared beside every `Answer` of any content
     subject: ClassVar[str] = "client"  # who replies: "client" (its rows), "table" (its file) or "run" (the process)
     resumes: ClassVar[bool] = False  # replies from the state after a numbered round, which the message names
     persists: ClassVar[bool] = False  # the client's state is saved before the answer leaves
@@ -158,16 +160,27 @@ class Phase:
     threads: ClassVar[bool] = False  # a reply uses several cores by itself
     concludes: ClassVar[bool] = False  # the client has its model after this phase, whether or not it is the last
     sums: ClassVar[bool] = False  # the server needs only the sum of the answers: `reduce` adds them up, and no more
+    turns: ClassVar[int] = 1  # how often it comes in a row
     limbs: ClassVar[int] = 2  # words of 64 bits for each number, where only the sum may be seen: `protocol.sums`
     fraction: ClassVar[int] = 64  # bits after the point of such a number
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        answer = own.get("Answer", Nothing)
+        if "protect" not in own and (not is_dataclass(answer) or fields(answer)):
+            raise TypeError(
+                f"phase {cls.__qualname__} releases an answer and does not declare `protect`: say beside it which "
+                "rule, mask or noise covers it, or in a `Protection` why nothing has to; see fmtc.privacy.rules"
+            )
+
     def times(self, server: Any, settings: Any) -> int:
         """How often the phase comes in a row, by what the server knows so far; 0 omits it."""
-        return 1
+        return self.turns
 
     def limit(self, settings: Any) -> int:
         """How many different answers a client releases in one run, at most; the same question is not a new one."""
-        return settings.max_iter + RESTARTS if self.resumes and self.persists else REPEATS
+        return settings.max_iter + RESTARTS if self.resumes and self.persists else REPEATS * self.turns
 
     def asks(self, server: Any, settings: Any) -> Mapping[str, Any]:
         """What each client is asked."""
@@ -457,7 +470,7 @@ def sent(phases: Iterable[Phase], totals: Iterable[Any]) -> list[dict[str, Any]]
     --------
     >>> from fmtc.privacy.ledger import Total
     >>> from fmtc.protocol.base import sent
-    >>> from fmtc.protocol.hello import HELLO
+    >>> from fmtc.protocol.graph.hello import HELLO
     >>> (row,) = sent([HELLO], [Total("hello", "n_samples", (), 3, 24)])
     >>> row["what"], row["shape"], row["times"], row["bytes"]
     ('number of rows', 'a number', 3, 24)

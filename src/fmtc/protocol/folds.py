@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, stream
+from ..client import stream
 from ..errors import DataError
 from ..kernels.ranks import Calibration, RowScores, calibrate
 from ..linalg.arrays import to_numpy
@@ -22,6 +22,8 @@ from ..models import Units
 from ..refit import GraphCommon, MixtureCommon, Silo, refit
 from ..settings import Settings
 from .alone import ALONE
+from .graph.state import Numbered
+from .mixture.state import Concluded
 
 Array = np.ndarray
 
@@ -42,31 +44,29 @@ class Home:
     common: GraphCommon | MixtureCommon | None  # None: its model is its own, and owes nothing to others
 
 
-def home_of(client: ClientState, common: GraphCommon | MixtureCommon | None, settings: Settings) -> Home:
+def home_of(client: Numbered | Concluded, common: GraphCommon | MixtureCommon | None, settings: Settings) -> Home:
     """What a client that has its model keeps."""
-    assert client.model is not None
     silo = Silo(client.client_id, client.k, replace(settings, view=client.model.kind), client.device)
     return Home(silo, None if client.choice == ALONE else common)
 
 
-def mixture_common(client: ClientState, common: Common) -> MixtureCommon:
+def mixture_common(client: Concluded, common: Common) -> MixtureCommon:
     """What a client of the mixture view knows of the others."""
     units = Units(scaling=client.scaling, axes=client.axes, origin=client.origin)
-    assert client.model is not None and client.model.shares is not None
     return MixtureCommon(units, common, client.model.shares > 0)
 
 
-def graph_common(client: ClientState, common: Common | None, concepts: Array | None) -> GraphCommon | None:
+def graph_common(client: Numbered, common: Common | None, concepts: Array | None) -> GraphCommon | None:
     """What a client of the graph view knows of the others: what it was drawn towards."""
-    rows, factors, W = client.rows, client.factors, client.W
-    if rows is None or factors is None or W is None:
+    rows, factors = client.rows, client.factors
+    if factors is None:
         return None
     units, scale = Units(scaling=client.scaling, lift=client.lift), rows.gamma * rows.shape[0] ** 0.5
-    anchor = to_numpy(W if client.anchor is None else client.anchor)
-    return GraphCommon(units, anchor, factors.ridge, scale, mixture=common, own=to_numpy(W), concepts=concepts)
+    anchor, own = to_numpy(client.anchor), to_numpy(client.W)
+    return GraphCommon(units, anchor, factors.ridge, scale, mixture=common, own=own, concepts=concepts)
 
 
-def with_calibration(client: ClientState, settings: Settings) -> ClientState:
+def with_calibration(client: Any, settings: Settings) -> Any:
     """The client with a calibrated model, where its settings ask for it; a warning where it has too few rows."""
     model: Any = client.model
     if client.on_trial or settings.solver.calibration != "folds":

@@ -12,40 +12,42 @@ from ..kernels.lift import draw
 from ..kernels.scaling import Moments
 from ..mixture.steps import Common, packed, unpacked
 from ..models.shared import GraphShared, MixtureShared, Shared
-from ..server import Mixture, ServerState, heard
+from ..server import heard
+from .graph.state import Finished
+from .mixture.state import Mixing, MixtureServer
+from .sums.graph import Framed
 
 Array = np.ndarray
 
 
 def kept(server: Any, settings: Any) -> Shared | None:
     """What is kept of a server after a run of FMTC; None for other methods, and for private runs."""
-    if not isinstance(server, ServerState) or server.view not in ("graph", "mixture") or not server.client_ids:
+    if not isinstance(server, Mixing) or not server.client_ids:
         return None
-    best = None if server.mixture is None or not len(server.mixture.means) else server.mixture.best(1)
+    best = None if server.mixture is None else server.mixture.best(1)
     about = {name: getattr(server, name) for name in ("client_ids", "weights", "aside", "scaling", "words")}
     about |= {"n_clusters": settings.n_clusters, "size": 1.0 if best is None else best.size}
-    if server.view == "mixture":
-        return None if best is None else _mixture(server, best, about, settings)
-    return _graph(server, best, about, settings)
+    if isinstance(server, MixtureServer):
+        return _mixture(server, about, settings)
+    if best is not None and best.rounds:
+        about |= {"mixture": best.common(0), "parts": dict(server.parts)}
+    assert isinstance(server, Finished | Framed)
+    return _graph(server, about, settings)
 
 
-def _graph(server: ServerState, best: Mixture | None, about: dict[str, Any], settings: Any) -> GraphShared:
-    lift, clear = None, bool(server.Z.size)
+def _graph(server: Finished | Framed, about: dict[str, Any], settings: Any) -> GraphShared:
+    lift = None
     if server.lifted and server.scaling is not None:
         d = len(server.scaling.stretch)
         lift = draw(Moments(1, np.zeros(d), np.ones(d)), settings.seed)
-    if best is not None and best.rounds:
-        about |= {"mixture": best.common(0), "parts": dict(server.parts)}
-    stacks: dict[str, Any] = {"reference": server.reference}
-    if clear:
-        stacks = {"W": server.W, "Z": server.Z, "Y": server.Y}
-    return GraphShared(
-        **about, lift=lift, scale=server.scale, rho=server.rho, beta=server.beta or 0.0, has=server.has,
-        centers=_mean_centers(server, settings), **stacks,
-    )  # fmt: skip
+    about |= {"lift": lift, "scale": server.scale, "rho": server.rho, "beta": server.beta or 0.0}
+    if isinstance(server, Framed):
+        return GraphShared(**about, reference=server.reference)
+    centers = _mean_centers(server, settings)
+    return GraphShared(**about, has=server.has, centers=centers, W=server.W, Z=server.Z, Y=server.Y)
 
 
-def _mean_centers(server: ServerState, settings: Any) -> Array | None:
+def _mean_centers(server: Finished, settings: Any) -> Array | None:
     """Mean of the clients' centres of each concept, over those that have it; None without a common frame."""
     if not settings.solver.align or not server.centers:
         return None
@@ -55,7 +57,8 @@ def _mean_centers(server: ServerState, settings: Any) -> Array | None:
     return total / np.maximum(has.sum(axis=0), 1)[:, None]
 
 
-def _mixture(server: ServerState, best: Mixture, about: dict[str, Any], settings: Any) -> MixtureShared:
+def _mixture(server: MixtureServer, about: dict[str, Any], settings: Any) -> MixtureShared:
+    best = server.mixture.best(1)
     r = best.means.shape[2]
     axes = None if best.axes is None else np.ascontiguousarray(best.axes[:, :r])
     origin = None if best.origin is None else best.origin[:r]

@@ -15,7 +15,11 @@ from ..models.mixture import mixture_signatures
 from ..privacy.rules import PRESENT
 from ..server import ServerState
 from ..settings import Settings
-from .em import category_levels, known_parameters, pool_of, settle_pool
+from .graph.settle import settle_pool
+from .graph.state import Finished
+from .mixture.em import known_parameters, pool_of
+from .mixture.state import MixtureServer, category_levels
+from .sums.graph import Framed
 
 Array = np.ndarray
 
@@ -24,13 +28,20 @@ COLUMNS = "Columns are counted from 0 here: what they are called, the silos know
 
 def server_atlas(server: ServerState, settings: Settings) -> Atlas | None:
     """The atlas of a run that is over; None where the server knows no concepts."""
-    found = _mixture(server, settings) if server.view == "mixture" else _graph(server, settings)
+    mixes = isinstance(server, MixtureServer)
+    found: dict[str, Member] = {}
+    if isinstance(server, MixtureServer):
+        found = _mixture(server, settings)
+    elif isinstance(server, Framed):
+        found = _summed(server)
+    elif isinstance(server, Finished):
+        found = _graph(server, settings)
     if not found:
         return None
     levels = tuple(tuple(f"level {code}" for code in range(size)) for size in settings.levels)
     is_text = settings.scale == "tfidf"
     alone = set(found) == {ALL}
-    lifted = server.lifted and server.view != "mixture"
+    lifted = server.lifted and not mixes
     return draw(
         found, None if lifted else Features(levels=levels, is_text=is_text), matched=settings.solver.align,
         notes=[COLUMNS, *([SUMMED] if alone else [])], silos=not alone, held=server.held,
@@ -40,10 +51,8 @@ def server_atlas(server: ServerState, settings: Settings) -> Atlas | None:
 ALL = ""  # in place of a silo's name, where only all of them together are known
 
 
-def _mixture(server: ServerState, settings: Settings) -> dict[str, Member]:
+def _mixture(server: MixtureServer, settings: Settings) -> dict[str, Member]:
     """Concepts of a mixture over columns."""
-    if server.mixture is None:
-        return {}
     mixture = server.mixture.best(1)
     order, axes = mixture.order, mixture.axes
     scaling, k = server.scaling, mixture.means.shape[1]
@@ -60,27 +69,32 @@ def _mixture(server: ServerState, settings: Settings) -> dict[str, Member]:
     if not server.parts:
         shares = mixture.shares[0][order]
         return {ALL: member(mixture.means[0][order], mixture.profiles[0][order], shares / shares.sum(), None)}
-    levels = category_levels(mixture, settings)
+    levels = category_levels(mixture.axes, settings)
     found = {}
-    for cid, own in known_parameters(server, levels, pool_of(settings)).items():
+    for cid, own in known_parameters(mixture, server.parts, levels, pool_of(settings)).items():
         if cid in server.presence:
             presence = _presence(server.presence[cid], server.parts[cid][:k][order])
             found[cid] = member(own.means[order], own.profiles[order], weights_of(presence, None, k), presence)
     return found
 
 
-def _graph(server: ServerState, settings: Settings) -> dict[str, Member]:
+def _summed(server: Framed) -> dict[str, Member]:
+    """Concepts of the graph view where only sums are known: the mean projection, and the common means in its frame."""
+    if server.mixture is None:
+        return {}
+    centers = server.mixture.best(1).means[0]
+    found = graph_signatures(server.reference, centers, np.full(len(centers), 1 / len(centers)))
+    keep = None if server.scaling is None else server.scaling.keep
+    return {ALL: Member(found, np.arange(found.shape[1]) if keep is None else keep)}
+
+
+def _graph(server: Finished, settings: Settings) -> dict[str, Member]:
     """Concepts of the graph view: W_t (c_tj - c̄_t)."""
     keep = None if server.scaling is None else server.scaling.keep
-    if server.reference is not None:  # sums only: the mean projection, and the common means in its frame
-        if server.mixture is None:
-            return {}
-        centers = server.mixture.best(1).means[0]
-        found = graph_signatures(server.reference, centers, np.full(len(centers), 1 / len(centers)))
-        return {ALL: Member(found, np.arange(found.shape[1]) if keep is None else keep)}
     centers_of: Mapping[str, Array] = server.centers
     if server.parts and server.mixture is not None:
-        centers_of = {cid: own.means for cid, own in known_parameters(server, (), settle_pool(settings)).items()}
+        known = known_parameters(server.mixture, server.parts, (), settle_pool(settings))
+        centers_of = {cid: own.means for cid, own in known.items()}
     place = {cid: t for t, cid in enumerate(server.client_ids)}
     members = {}
     for cid, shares in server.presence.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -15,7 +15,7 @@ from ..describe import Atlas
 from ..errors import RefusedError
 from .base import Phase, sent
 from .end import END
-from .sums import Masking
+from .sums.masking import Masking
 from .survey import SURVEY
 from .verdict import VERDICT
 
@@ -24,12 +24,12 @@ COMMON: tuple[Phase, ...] = (SURVEY, VERDICT, END)  # of every method: before a 
 # Methods that a federation of processes may run: a job names one of these or of an installed package (entry points of
 # the group `fmtc.methods`), never code of its own.
 METHODS = {
-    "fmtc": "fmtc.protocol.graph:METHOD",
-    "fmtc-mixture": "fmtc.protocol.mixture:METHOD",
-    "fmtc-auto": "fmtc.protocol.auto:METHOD",
-    "fmtc-sums": "fmtc.protocol.secure:GRAPH",
-    "fmtc-mixture-sums": "fmtc.protocol.secure:MIXTURE",
-    "fmtc-auto-sums": "fmtc.protocol.secure:AUTO",
+    "fmtc": "fmtc.protocol.graph.view:METHOD",
+    "fmtc-mixture": "fmtc.protocol.mixture.view:METHOD",
+    "fmtc-auto": "fmtc.protocol.auto.view:METHOD",
+    "fmtc-sums": "fmtc.protocol.sums.view:GRAPH",
+    "fmtc-mixture-sums": "fmtc.protocol.sums.view:MIXTURE",
+    "fmtc-auto-sums": "fmtc.protocol.sums.view:AUTO",
     "fmtc-private": "fmtc.protocol.private:METHOD",
     "fmtc-advice": "fmtc.protocol.advice:METHOD",
 }
@@ -81,26 +81,30 @@ class Method:
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
         """All phases in their order, those common to all methods left out."""
-        return (*self.opening, self.loop, *self.closing)
+        return (*self.opening, *self.loops, *self.closing)
 
     @property
     def masks(self) -> bool:
         """Whether the server sees sums over clients only, which masks see to."""
         return any(isinstance(phase, Masking) for phase in self.phases)
 
-    @property
+    @cached_property
     def model_types(self) -> tuple[type, ...]:
         """Kinds of model that a client may keep."""
         return (self.model_type,)
 
-    @property
+    @cached_property
     def loops(self) -> tuple[Phase, ...]:
         """The phases that repeat until they stop."""
         return (self.loop,)
 
+    def times(self, phase: Phase, server: Any, settings: Any) -> int:
+        """How often a phase comes in a row, by what the server knows so far; 0 omits it."""
+        return phase.times(server, settings)
+
     def precedes_a_loop(self, phase: Phase) -> bool:
         """Whether a loop comes after a phase."""
-        return self.phases.index(phase) < self.phases.index(self.loops[-1])
+        return any(self.phases.index(phase) < self.phases.index(loop) for loop in self.loops)
 
     def sent(self, totals: Iterable[Any]) -> list[dict[str, Any]]:
         """What left the clients of a run, with the words of the declarations; see `fmtc.protocol.base.sent`."""
@@ -121,6 +125,10 @@ class Method:
     def without(self, server: Any, absent: set[str]) -> Any:
         """The server without some clients, before the first round is done."""
         raise NotImplementedError
+
+    def restored(self, client: Any, round_no: int, arrays: Mapping[str, Any]) -> Any:
+        """The client as it was after a round, from its fields named in `saved`; those that were not there yet: None."""
+        return replace(client, round_no=round_no, **{name: arrays.get(name) for name in self.saved})
 
     def held(self, server: Any, client_ids: Iterable[str]) -> Any:
         """The server, which is told whose answers were dropped."""

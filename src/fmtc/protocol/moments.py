@@ -13,8 +13,10 @@ from ..kernels import scaling
 from ..kernels.encoding import expanded
 from ..kernels.lift import lifts
 from ..mixture.bounds import far_columns, far_sizes, numbers_only
+from ..privacy.protection import Protection
 from ..server import ServerState, set_aside, shared_width
 from ..settings import POOLED_SCALES, Settings
+from .auto.choice import by_columns
 from .base import Array, Nothing, Phase, array, number
 
 
@@ -23,6 +25,7 @@ class Moments(Phase):
 
     name = "moments"
     doing = "summing up its columns"
+    protect = Protection("Sums over all rows of the silo, column by column.")
     pure = True
     parallel = False
 
@@ -126,13 +129,14 @@ def agreed(server: ServerState, pooled: scaling.Moments, in_one_unit: bool, sett
     lifted = units is not None and _lifts(pooled, units, settings)
     wide = pooled.means is None or server.n_features > MOST_COORDINATES
     wide = wide or numbers_of(server, settings) > scaling.FEW_COLUMNS
-    return _decided(replace(server, scaling=units, lifted=lifted, wide=wide, words=pooled.means is None), settings)
+    return by_columns(replace(server, scaling=units, lifted=lifted, wide=wide, words=pooled.means is None), settings)
 
 
 def agreed_words(server: ServerState, counts: Array, settings: Settings) -> ServerState:
     """The server with weights of words, from the number of rows that hold each."""
     words = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
-    return _decided(replace(server, scaling=words, n_features=len(words.stretch), wide=True, words=True), settings)
+    units = replace(server, scaling=words, n_features=len(words.stretch), wide=True, words=True)
+    return by_columns(units, settings)
 
 
 def _far(parts: list[scaling.Moments], settings: Settings) -> Array:
@@ -164,27 +168,9 @@ def _units(pooled: scaling.Moments, in_one_unit: bool, settings: Settings) -> sc
     return scaling.Scaling(np.ones_like(pooled.means), pooled.means)  # a mixture's coordinates begin at the mean
 
 
-def columns_of(server: ServerState, settings: Settings) -> int:
-    """Columns of the table, a category as one."""
-    return len(settings.levels) if settings.has_categories else server.n_features
-
-
 def numbers_of(server: ServerState, settings: Settings) -> int:
     """Columns that are numbers."""
     return sum(not size for size in settings.levels) if settings.has_categories else server.n_features
-
-
-def _decided(server: ServerState, settings: Settings) -> ServerState:
-    """The view, where the number of columns and rows decides it."""
-    if server.view is not None:
-        return server
-    d, rows = columns_of(server, settings), server.n_samples / (settings.n_clusters * len(server.client_ids))
-    if server.wide and rows < FEWEST_ROWS:
-        why = f"{d} columns, and a mixture needs more than {rows:.0f} rows of a silo for each cluster"
-        return replace(server, view="graph", why=why)
-    if server.wide or server.lifted:
-        return server
-    return replace(server, view="mixture", why=f"a table of {d} columns")
 
 
 def _lifts(pooled: scaling.Moments, units: scaling.Scaling, settings: Settings) -> bool:
@@ -203,5 +189,4 @@ def _lifts(pooled: scaling.Moments, units: scaling.Scaling, settings: Settings) 
 
 
 MOST_COORDINATES = 1000  # numbers and levels of categories: products of all pairs of them are sent
-FEWEST_ROWS = 10  # of a silo for each cluster: with fewer, many columns are left to the graph view
 MOMENTS = Moments()

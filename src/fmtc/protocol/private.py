@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import inf, sqrt
 from typing import Any
 
@@ -33,17 +33,21 @@ from ..kernels.encoding import expanded_width
 from ..kernels.graph import knn_affinity, normalized_laplacian
 from ..models import AnchorModel, GraphModel
 from ..privacy.accounting import Plan, epsilon_of, mu_of, raised, without_colluders
+from ..privacy.protection import Protection
 from ..refit import Refitted, Silo, numbered, refit
 from ..server import Cards, RoundReport, refuse_weights
 from ..settings import Settings
-from .base import Array, Nothing, Phase, above, array, number, required
-from .cards import CARDS, ROSTER
-from .graph import METHOD as GRAPH
+from ..state import become
+from .base import Array, Nothing, Phase, above, array, number
+from .graph.view import METHOD as GRAPH
+from .graph.view import known
 from .method import ClientResult, Method
-from .secure import refuse_few
-from .sums import Masking
+from .sums.cards import CARDS, ROSTER
+from .sums.masking import Masking
+from .sums.view import refuse_few
 
 LARGEST_RELEASE = 2**20  # numbers of one stage; what rounding adds to a sensitivity is counted for so many
+NO_BOX = Box(np.empty(0), np.empty(0))  # the server needs no bounds
 MIXTURE_CLUSTERS = 7  # up to so many clusters "auto" takes the mixture, beyond the anchors; see docs/privacy.md
 
 
@@ -55,10 +59,16 @@ class PrivateClient:
     X: Array  # n x D
     k: int
     round_no: int = 0
-    model: AnchorModel | GraphModel | None = None
-    labels: Array | None = None  # n
-    choice: str = ""  # "public" or "alone"; stays here
-    ratio: float = 0.0  # on which the choice was made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled(PrivateClient):
+    """A client with its model."""
+
+    model: AnchorModel | GraphModel
+    labels: Array  # n
+    choice: str  # "public" or "alone"; stays here
+    ratio: float  # on which the choice was made
 
 
 @dataclass(frozen=True)
@@ -72,30 +82,10 @@ class PrivateServer:
     kind: str = "anchors"  # or "mixture"
     planned: bool = True  # whether a run of too few rows for its epsilon ends; an audit needs no useful clusters
     n_samples: float = 0.0  # with noise
-    mean: Array | None = None  # d
-    radius: float = 0.0
-    basis: Array | None = None  # d x r
-    size: float = 0.0
-    variances: Array | None = None  # r, of coordinates
-    centers: Array | None = None  # K x r
-    counts: Array | None = None  # K
-    lives: Array | None = None  # K
-    precision: Array | None = None  # r x r
-    shares: Array | None = None  # K
-    clusters: Array | None = None  # K
-    Z: Array = field(default_factory=lambda: np.empty((0, 0, 0)), metadata={"saved": False})  # there is no consensus
-    kappa: Any = field(default=None, metadata={"saved": False})
-
-    def public(self, width: int = 0) -> Public:
-        """The state as the stages take it; of the box, the server needs to know the width only."""
-        box = Box(np.zeros(width), np.ones(width))
-        return Public(box, self.mean, self.radius, self.basis, self.size, self.centers, self.precision, self.shares)
-
-    @property
-    def cells(self) -> released.Cells:
-        """The last step of k-means."""
-        centers, counts, lives = required(self, "centers", "counts", "lives")
-        return released.Cells(centers, counts, lives)
+    public: Public = field(default_factory=lambda: Public(NO_BOX))
+    variances: Array | None = None  # r, of coordinates; from `gram` on
+    cells: released.Cells | None = None  # the last step of k-means
+    clusters: Array | None = None  # K, of the public centers, at the end
 
 
 def mu_of_run(settings: Settings) -> float:
@@ -131,9 +121,13 @@ class State:
     shares: Array | None = array("a", "shares of a mixture", "As the totals.", when="of a mixture")
 
 
+SHOWN = tuple(f.name for f in fields(State))
+
+
 class StagePhase(Phase):
     """One noisy sum over records."""
 
+    protect = Protection("Noise for the sensitivity of the sum, and a mask.")
     sums = True
     pure = True
     limbs = 1
@@ -177,7 +171,7 @@ class StagePhase(Phase):
 
     def asks(self, server: PrivateServer, settings: Settings) -> dict[str, Any]:
         """What the stage needs of the public state, the same for everyone."""
-        needed = {name: getattr(server, name) for name in self.stage.needs}
+        needed = {name: getattr(server.public, name) for name in self.stage.needs}
         return dict.fromkeys(server.client_ids, self.Ask(**needed))
 
     def reply(self, client: PrivateClient, ask: State, settings: Settings, round_no: int) -> tuple[Any, Any]:
@@ -208,7 +202,7 @@ class StagePhase(Phase):
 
 def public_of(ask: State, box: Box) -> Public:
     """The public state that a question carries."""
-    return Public(box, ask.mean, ask.radius or 0.0, ask.basis, ask.size or 0.0, ask.centers, ask.precision, ask.shares)
+    return Public(box, **{name: value for name in SHOWN if (value := getattr(ask, name)) is not None})
 
 
 def box_of(client: PrivateClient, settings: Settings) -> Box:
@@ -225,66 +219,66 @@ def gate(settings: Settings, n_rows: float, n_columns: int) -> None:
 
 
 def _reduce_mean(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
-    width = len(total) - 1
-    public, n = released.read_mean(server.public(width), total)
+    public, n = released.read_mean(server.public, total)
     if sd and server.planned:  # the number of rows has noise as well: to look at it costs nothing
-        gate(settings, n, width)
-    return replace(server, mean=public.mean, n_samples=n)
+        gate(settings, n, len(total) - 1)
+    return replace(server, public=public, n_samples=n)
 
 
 def _reduce_radius(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
-    return replace(server, radius=released.read_radius(server.public(), total).radius)
+    return replace(server, public=released.read_radius(server.public, total))
 
 
 def _reduce_gram(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
-    k, n, seed = settings.n_clusters, server.n_samples, settings.seed
-    public, variances = released.read_gram(server.public(), total, n, sd, k)
-    link = LINKS.noise(State(), settings).get("total", 0.0)
-    K = released.number_of_anchors(n, link, k)
+    k = settings.n_clusters
+    public, variances = released.read_gram(server.public, total, server.n_samples, sd, k)
+    K = released.number_of_anchors(server.n_samples, LINKS.noise(State(), settings).get("total", 0.0), k)
     if server.kind == "mixture":
         K = min(K, released.MIXTURE_STARTS * k)
-    centers = released.first_anchors(variances, public.size, K, seed)
-    return replace(server, basis=public.basis, size=public.size, variances=variances, centers=centers)
+    centers = released.first_anchors(variances, public.size, K, settings.seed)
+    return replace(server, public=replace(public, centers=centers), variances=variances)
 
 
 def _reduce_anchors(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
-    (centers,) = required(server, "centers")
-    cells = released.read_cells(total, centers, sd)
+    cells = _read_cells(server, total, sd)
     if server.kind == "mixture":
         found = released.first_mixture(cells, _second(server), server.n_samples, settings.n_clusters, settings.seed)
-        return replace(server, centers=found.means, precision=found.precision, shares=found.shares)
-    last = phase is ANCHORS[-1]
-    centers = cells.centers if last else released.revived(cells, settings.seed)
-    return replace(server, centers=centers, counts=cells.counts, lives=cells.lives)
+        public = replace(server.public, centers=found.means, precision=found.precision, shares=found.shares)
+        return replace(server, public=public)
+    centers = cells.centers if phase is ANCHORS[-1] else released.revived(cells, settings.seed)
+    return replace(server, public=replace(server.public, centers=centers), cells=cells)
 
 
 def _reduce_links(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
     cells, k = server.cells, settings.n_clusters
+    assert cells is not None
     clusters = released.clusters_of_anchors(cells, total, sd, server.n_samples, k, settings.seed)
     alive = cells.lives if cells.lives.any() else np.ones_like(cells.lives)
     return replace(
-        server, clusters=clusters[alive], centers=cells.centers[alive], counts=cells.counts[alive], lives=alive[alive],
+        server, clusters=clusters[alive], public=replace(server.public, centers=cells.centers[alive]),
         why=f"{int(alive.sum())} anchors of about {server.n_samples:.0f} rows, clustered by their links",
     )  # fmt: skip
 
 
 def _reduce_mixture(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
-    (centers,) = required(server, "centers")
-    cells = released.read_cells(total, centers, sd)
-    found = released.next_mixture(cells, _second(server), server.n_samples, sd)
+    found = released.next_mixture(_read_cells(server, total, sd), _second(server), server.n_samples, sd)
     order = np.argsort(-found.shares, kind="stable")
-    server = replace(
-        server, centers=found.means[order], precision=found.precision, shares=found.shares[order],
-        counts=cells.counts[order], clusters=np.arange(len(order)),
+    public = replace(server.public, centers=found.means[order], precision=found.precision, shares=found.shares[order])
+    return replace(
+        server, public=public, clusters=np.arange(len(order)),
         why=f"a mixture with one shape for all clusters, of about {server.n_samples:.0f} rows",
     )  # fmt: skip
-    return server
+
+
+def _read_cells(server: PrivateServer, total: Array, sd: float) -> released.Cells:
+    assert server.public.centers is not None
+    return released.read_cells(total, server.public.centers, sd)
 
 
 def _second(server: PrivateServer) -> Array:
     """Mean squares of the coordinates as the stages see them."""
-    (variances,) = required(server, "variances")
-    return variances / server.size**2
+    assert server.variances is not None
+    return server.variances / server.public.size**2
 
 
 _REDUCED = {
@@ -320,8 +314,8 @@ class Home(Phase):
 
     def asks(self, server: PrivateServer, settings: Settings) -> dict[str, Any]:
         """The same for everyone."""
-        names = ("mean", "radius", "basis", "size", "centers", "precision", "shares", "clusters")
-        return dict.fromkeys(server.client_ids, self.Ask(**{name: getattr(server, name) for name in names}))
+        shown = {name: getattr(server.public, name) for name in SHOWN} | {"clusters": server.clusters}
+        return dict.fromkeys(server.client_ids, self.Ask(**shown))
 
     def reply(self, client: PrivateClient, ask: Ask, settings: Settings, round_no: int) -> tuple[Any, Nothing]:
         """Personalise, and choose."""
@@ -335,10 +329,12 @@ class Home(Phase):
         keep, ratio = chosen(client, model, settings)
         if keep:
             model = personal(client, model, settings)
-            return replace(client, model=model, labels=model.assign(client.X), choice="public", ratio=ratio), Nothing()
+            labels = model.assign(client.X)
+            return become(client, Settled, model=model, labels=labels, choice="public", ratio=ratio), Nothing()
         own = alone(client.client_id, client.X, settings)
         own = numbered(own, model.assign(client.X), client.k)  # as far as it can, numbers mean the same
-        return replace(client, model=own.model, labels=own.labels, choice="alone", ratio=ratio), Nothing()
+        found = become(client, Settled, model=own.model, labels=own.labels, choice="alone", ratio=ratio)
+        return found, Nothing()
 
 
 def public_model(client: PrivateClient, public: Public, clusters: Array) -> AnchorModel:
@@ -410,25 +406,11 @@ class Anchors(Method):
     name = "anchors"
     opening: tuple[Phase, ...] = (MEAN, RADIUS, GRAM, *ANCHORS, BEGIN, *MIXTURE[:-1])
     loop: Phase = LINKS
+    loops: tuple[Phase, ...] = LOOPS  # the last sum of either kind: what is known after it is kept in a checkpoint
     closing: tuple[Phase, ...] = (HOME,)
     settings_type = Settings
-    model_type: Any = AnchorModel
+    model_types: tuple[type, ...] = (AnchorModel, GraphModel)  # a client may stay alone
     changeable: tuple[str, ...] = ()
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """Those of both kinds; `times` says which come."""
-        return (*self.opening, *self.loops, *self.closing)
-
-    @property
-    def loops(self) -> tuple[Phase, ...]:
-        """The last sum of either kind: what is known after it is kept in a checkpoint."""
-        return LOOPS
-
-    @property
-    def model_types(self) -> tuple[type, ...]:
-        """A client may stay alone."""
-        return AnchorModel, GraphModel
 
     def read_settings(self, document: Mapping[str, Any]) -> Settings:
         """Settings from what `dataclasses.asdict` and JSON made of them."""
@@ -481,13 +463,12 @@ class Anchors(Method):
 
     def common(self, server: PrivateServer) -> dict[str, Any]:
         """The public model."""
-        names = ("mean", "basis", "centers", "clusters")
-        return {name: value for name in names if (value := getattr(server, name)) is not None}
+        public = server.public
+        return known(mean=public.mean, basis=public.basis, centers=public.centers, clusters=server.clusters)
 
-    def result(self, client: PrivateClient) -> ClientResult:
+    def result(self, client: Settled) -> ClientResult:
         """Model and labels of a client after the run."""
-        model, labels = required(client, "model", "labels")
-        return ClientResult(model, labels, choice=client.choice)
+        return ClientResult(client.model, client.labels, choice=client.choice)
 
 
 MASKED: dict[Phase, Masking] = {
@@ -501,11 +482,7 @@ class Private(Anchors):
     name = "fmtc-private"
     opening = (CARDS, ROSTER, *(MASKED[phase] for phase in Anchors.opening))
     loop = MASKED[LINKS]
-
-    @property
-    def loops(self) -> tuple[Phase, ...]:
-        """The last sum of either kind."""
-        return tuple(MASKED[phase] for phase in LOOPS)
+    loops = tuple(MASKED[phase] for phase in LOOPS)
 
     def open_server(
         self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None

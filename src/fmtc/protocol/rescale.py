@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,10 @@ from ..kernels.lift import draw
 from ..kernels.scaling import Moments, Scaling
 from ..server import ServerState
 from ..settings import Settings
+from ..state import become
 from .base import Array, Nothing, Phase, above, array, number
+from .graph.state import Embedded
+from .mixture.state import Tallied
 from .moments import needs_moments
 
 
@@ -82,8 +85,11 @@ class Rescale(Phase):
             if settings.solver.lift is False:
                 raise RefusedError("the server wants to lift columns in a run that does not lift them")
             lift = draw(Moments(1, np.zeros(d), np.ones(d)), settings.seed)
-        client = replace(client, rows=None, scaling=scaling, lift=lift, graph=None, factors=None, cells=None)
-        return (with_rows(client, settings) if settings.view == "graph" else client), Nothing()
+        saved = next((kind for kind in (Embedded, Tallied) if isinstance(client, kind)), ClientState)
+        client = become(client, saved, scaling=scaling, lift=lift)
+        if settings.view == "graph" and saved is ClientState:
+            client = with_rows(client, settings)
+        return client, Nothing()
 
 
 RESCALE = Rescale()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..privacy.protection import Protection
 from ..tables.kinds import KINDS, LIMIT
 from .base import Array, Nothing, Phase, array, number
 
@@ -32,6 +33,7 @@ class Survey(Phase):
 
     name = "survey"
     doing = "describing its columns"
+    protect = Protection("Counts and sums of whole columns, before any training.")
     subject = "table"
     pure = True
 

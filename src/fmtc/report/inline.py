@@ -12,8 +12,8 @@ import numpy as np
 
 from ..artifacts import runs
 from ..artifacts.files import write_file
-from ..clients import is_mapping
 from ..describe import FEW, percents
+from ..rows import is_mapping
 from .page import needs_jinja, render
 from .rows import POINTS, study
 from .summary import summarise

@@ -18,7 +18,7 @@ from ..estimator import FMTC
 from ..kernels.graph import knn_affinity
 from ..linalg.threads import one_thread
 from ..metrics import clustering_accuracy
-from ..protocol.sums import FEWEST
+from ..protocol.sums.masking import FEWEST
 from ..settings import Privacy, Solver
 
 Array = np.ndarray

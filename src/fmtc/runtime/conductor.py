@@ -155,6 +155,7 @@ def _write_late(spec: RunSpec, server: Any, late: Mapping[str, tuple[Message, ..
             arrays |= {f"{place}/{turn}/{n}": value for n, value in flat.items() if isinstance(value, np.ndarray)}
             rest = {n: value for n, value in flat.items() if not isinstance(value, np.ndarray)}
             asked[cid].append([message.phase, message.round_no, message.last_round, message.turn, rest])
+    values = {"": type(server).__name__, **values}
     write_tensors(spec.folder / LATE, arrays, {"server": values, "asked": asked})
 
 

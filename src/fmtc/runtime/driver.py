@@ -18,7 +18,7 @@ from ..errors import ClientError, DataError, FileError, OwnError, RefusedError, 
 from ..linalg.threads import one_thread
 from ..models.shared import Shared
 from ..protocol.base import Message, Phase, dropped, pack, value_bytes
-from ..protocol.graph import METHOD
+from ..protocol.graph.view import METHOD
 from ..protocol.method import Method, dotted
 
 logger = logging.getLogger(__name__)
@@ -303,14 +303,14 @@ class _Run:
             Message(phase.name, phase.asks(server, settings)[cid], **place, turn=turn)
             for phase in method.phases[: method.phases.index(method.phase(self.loop))]
             if phase.rebuilds
-            for turn in range(phase.times(server, settings))
+            for turn in range(method.times(phase, server, settings))
         ]
         return (*again, *self.closing[cid])
 
     def _phase(self, phase: Phase, answered: Iterable[str], *, again: bool) -> Iterable[str]:
         """All turns of a phase; the clients that answered the last one. `again`: its answers were reduced before."""
         turn = 0
-        while turn < phase.times(self.server, self.settings):  # each time: answers may end it
+        while turn < self.method.times(phase, self.server, self.settings):  # each time: answers may end it
             replies = self._ask(phase, turn)
             answered = tuple(replies.answers)
             if not again and self._opens(phase):
@@ -332,7 +332,7 @@ class _Run:
 
     def _loop(self, phase: Phase) -> None:
         """Rounds of one loop until it stops."""
-        if not phase.times(self.server, self.settings):
+        if not self.method.times(phase, self.server, self.settings):
             return
         if self.loop != phase.name:
             self.loop, self.begun = phase.name, len(self.history)
@@ -433,7 +433,7 @@ class _Run:
                 "asked": self.transport.client_ids,
                 "settings": asdict(self.settings),
                 "weights": self.weights,
-                "server": values,
+                "server": {"": type(self.server).__name__, **values},
                 "answered": self.answered,
                 "received": [asdict(line) for line in self.received.values()],
                 "history": [asdict(record) for record in self.history],

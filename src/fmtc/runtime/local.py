@@ -20,7 +20,7 @@ from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, write_lines
 from ..privacy.outbox import Outbox
 from ..privacy.rules import Rules
 from ..protocol.base import Message, Phase, message_bytes, nbytes
-from ..protocol.graph import METHOD
+from ..protocol.graph.view import METHOD
 from ..protocol.method import ClientResult, Method
 from .driver import Replies, Transport
 from .node import ClientNode, read_state, write_state
@@ -116,7 +116,11 @@ class LocalTransport(Transport):
 
     def results(self) -> dict[str, ClientResult]:
         """Model and labels of each client that has been through the run."""
-        return {cid: self.method.result(client) for cid, client in self.clients.items() if client.model is not None}
+        return {
+            cid: self.method.result(client)
+            for cid, client in self.clients.items()
+            if getattr(client, "model", None) is not None
+        }
 
     def exchange(self, messages: Mapping[str, Message]) -> Replies:
         """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
@@ -155,7 +159,7 @@ class LocalTransport(Transport):
         """What each client needs to continue from its last round, in one file per client."""
         names = file_names(self.nodes)
         for cid, client in self.clients.items():
-            saved = [getattr(client, name) for name in self.method.saved]
+            saved = [getattr(client, name, None) for name in self.method.saved]
             if not saved or any(value is not None for value in saved):  # not left out
                 write_state(folder / f"{names[cid]}.safetensors", client, self.method, client.round_no)
         if self.keys:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def write_state(path: Path, client: Any, method: Method, round_no: int, question
         "kind": "client checkpoint", "schema": STATE_FORMAT, "method": method.name, "client_id": client.client_id,
         "round_no": round_no, "question": question, "data": fingerprint(client.X),
     }  # fmt: skip
-    values = {name: getattr(client, name) for name in method.saved}
+    values = {name: getattr(client, name, None) for name in method.saved}
     arrays = {name: to_numpy(value) for name, value in values.items() if value is not None}
     write_tensors(path, arrays, about | {"arrays": sorted(arrays)})
 
@@ -99,11 +99,8 @@ def read_state(path: Path, client: Any, method: Method) -> Any:
             "be resumed on the same data. Start again, or bring the old file back."
         )
     device = getattr(client, "device", None)
-    found = {
-        name: (arrays[name] if device is None else to_device(arrays[name], device)) if name in arrays else None
-        for name in method.saved
-    }
-    return replace(client, round_no=about["round_no"], **found)
+    found = {name: value if device is None else to_device(value, device) for name, value in arrays.items()}
+    return method.restored(client, about["round_no"], found)
 
 
 class ClientNode:

@@ -139,10 +139,18 @@ def done_with(judged: Judged, wording: Wording = PARAMETERS, left: Collection[st
     return lines + questions_about(judged, wording)
 
 
-def questions_about(judged: Judged, wording: Wording = PARAMETERS, *, joining: bool = False) -> list[str]:
+def questions_about(
+    judged: Judged,
+    wording: Wording = PARAMETERS,
+    *,
+    joining: bool = False,
+    kinds: Collection[str] = ("answer", "silos"),
+) -> list[str]:
     """What to ask about features whose names are those of an answer or of silos; with `joining`, of one silo."""
     lines = []
     for name, asked in judged.questioned().items():
+        if asked not in kinds:
+            continue
         keep = wording.way("as_types", f"{judged.verdicts[name].kind}:{name}", column=name)
         ways = [f"omit it{wording.way('drop', name, column=name)}"]
         if asked == "answer":

@@ -94,9 +94,9 @@ def infer(frames: Mapping[str, pl.DataFrame], *, joining: bool = False) -> tuple
     Parameters
     ----------
     frames : mapping of silo to polars.DataFrame
-        With the same columns.
+        With the same columns; a frame of many silos has the name "".
     joining : bool
-        Whether silos are known already.
+        Whether the silo of each row is known already.
 
     Returns
     -------
@@ -137,7 +137,8 @@ def infer(frames: Mapping[str, pl.DataFrame], *, joining: bool = False) -> tuple
     if doubts:
         raise DataError("\n  ".join(words_of(doubt, FRAMES) for doubt in doubts))
     lines = [named_rows(identifiers)] if identifiers else []
-    return Schema(tuple(columns)), lines + questions_about(judged, FRAMES, joining=joining)
+    asked = ("answer",) if joining and "" in frames else ("answer", "silos")
+    return Schema(tuple(columns)), lines + questions_about(judged, FRAMES, joining=joining, kinds=asked)
 
 
 def _holds_words(column: pl.Series) -> bool:

@@ -10,12 +10,14 @@ import numpy as np
 
 from fmtc.anchors.stages import HALF, MIXTURE_STAGES, Box, coordinates
 from fmtc.anchors.stages import STAGES as ANCHOR_STAGES
-from fmtc.client import ClientState, cells_of, with_rows
+from fmtc.client import ClientState, with_rows
 from fmtc.kernels.couplings.subspace import directions, directions_from_sketch
 from fmtc.linalg.arrays import to_numpy
+from fmtc.protocol.mixture.state import Reading, cells_of
 from fmtc.protocol.private import BEGIN, public_of
-from fmtc.protocol.subspace import omega
+from fmtc.protocol.sums.graph import omega
 from fmtc.settings import Settings
+from fmtc.state import become
 
 Array = np.ndarray
 
@@ -108,12 +110,12 @@ def mean_statistics(X: Array, mean: Array, sd: Array) -> Array:
 
 def candidate_rows(client: ClientState, X: Any, settings: Settings) -> Any:
     """Suspected records as the graph view reads them, with what the run has told everybody about units."""
-    return with_rows(replace(client, X=X, rows=None), settings).rows
+    return with_rows(become(client, ClientState, X=X), settings).rows
 
 
-def candidate_cells(client: ClientState, X: Any, settings: Settings) -> Array:
+def candidate_cells(client: Reading, X: Any, settings: Settings) -> Array:
     """Suspected records in the coordinates of the mixture; a missing number counts as the common mean."""
-    cells = cells_of(replace(client, X=X), settings)
+    cells = cells_of(replace(client, X=X), settings, client.axes, client.origin)
     return np.nan_to_num(np.asarray(cells.Z[:], dtype=np.float64))
 
 

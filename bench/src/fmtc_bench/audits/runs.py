@@ -163,14 +163,14 @@ def audit_members(
 # ------------------------------------------------------------------------------------------------------------- canary
 
 
+MADE_UP = 20  # rows of each client, beside the canary
+
+
 def audit_canary(
     privacy: Privacy,
     *,
     runs: int = 1000,
     clients: int = 3,
-    rows: int = 20,
-    columns: int = 2,
-    n_clusters: int = 2,
     confidence: float = 0.95,
     noise: Noise | None = None,
     progress: Progress = _silent,
@@ -187,16 +187,16 @@ def audit_canary(
         The promise; its bounds do not matter, and are 0 and 1 here.
     runs : int
         Half of them with the canary. At ε = 1 a thousand say little: audit at ε of 4 or more, the code is the same.
-    clients, rows, columns, n_clusters : int
-        Of the rows that are made up for it.
+    clients : int
+        Who have the rows that are made up for it.
     noise : callable, optional
         Draws in place of the noise of the product; for those who break it on purpose.
     """
     privacy = replace(privacy, bounds=(0.0, 1.0), rows=None)
     rng = np.random.default_rng(0)
     names = [f"silo{number:02d}" for number in range(clients)]
-    data = {name: np.clip(rng.normal(0.5, 0.05, (rows, columns)), 0, 1) for name in names}
-    stages = PrivateStages(data, np.ones(columns), Settings(n_clusters, privacy=privacy), noise)
+    data = {name: np.clip(rng.normal(0.5, 0.05, (MADE_UP, 2)), 0, 1) for name in names}
+    stages = PrivateStages(data, np.ones(2), Settings(2, privacy=privacy), noise)
     mu = without_colluders(mu_of(privacy.epsilon, privacy.delta), clients, privacy.colluding, 0)
     return canary_audit(
         stages, mu=mu, epsilon=epsilon_of(mu, privacy.delta), delta=privacy.delta, epsilon_of=epsilon_of, runs=runs,

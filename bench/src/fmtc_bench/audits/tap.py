@@ -14,10 +14,10 @@ from fmtc.linalg.arrays import HOST
 from fmtc.linalg.sparse import on_cores
 from fmtc.privacy.keys import Noise
 from fmtc.protocol.base import Message, Summed
-from fmtc.protocol.graph import METHOD
+from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.method import Method
 from fmtc.protocol.private import UNPLANNED, box_of, public_of
-from fmtc.protocol.sums import Masking, opened
+from fmtc.protocol.sums.masking import Masking, opened
 from fmtc.runtime.driver import Replies, RunRecord, Transport, run
 from fmtc.runtime.local import LocalTransport
 

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.neighbors import NearestNeighbors
 
+from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import RESTARTS, Nothing, Phase, above, array, number, required
 from fmtc.server import shared_width
 
@@ -97,6 +98,7 @@ class AnchorCenters(Phase):
     """Each client's centres; the server makes the anchors of them."""
 
     name = "centers"
+    protect = Protection("Means of at least `min_count` rows each.")
     doing = "finding centres for the anchors"
 
     @dataclass(frozen=True, kw_only=True)
@@ -149,6 +151,7 @@ class AnchorDistances(Phase):
     """Anchors to all clients; each says how far its rows are from them."""
 
     name = "distances"
+    protect = Protection("A sum over all rows.")
     doing = "measuring distances to the anchors"
     rebuilds = True
 

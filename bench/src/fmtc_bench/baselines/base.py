@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cached_property
 from math import isfinite
 from numbers import Integral, Real
@@ -20,7 +20,6 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_array, check_random_state
 
 from fmtc.client import stream
-from fmtc.clients import ClientsMixin, is_mapping
 from fmtc.errors import ClientError, DataError
 from fmtc.kernels.embedding import nystroem, spectral_start
 from fmtc.kernels.graph import cross_affinity, graph_of, knn_weights
@@ -28,6 +27,7 @@ from fmtc.linalg.arrays import HOST
 from fmtc.linalg.threads import one_thread
 from fmtc.protocol.base import RESTARTS, Check, Message, Phase
 from fmtc.protocol.method import Method
+from fmtc.rows import ClientsMixin, is_mapping
 from fmtc.runtime.driver import Replies, RoundRecord, RunRecord, run
 from fmtc.runtime.local import LocalTransport
 
@@ -43,15 +43,17 @@ class Model(Protocol):
         ...
 
 
+@dataclass(repr=False, eq=False)
 class Baseline(ClientsMixin, ClusterMixin, BaseEstimator, ABC):
     """Base of all baselines: `fit(X, clients=)`, `predict(X, clients=)`, `labels_`, as in `fmtc.FMTC`.
 
-    A subclass stores its parameters, among them `n_clusters` and `random_state`, and has `_fit`. `predict` is the
-    method's own map for new rows where it has one, otherwise Nyström's formula.
+    A subclass has `_fit`, and its parameters are fields, as of a dataclass. `predict` is the method's own map for new
+    rows where it has one, otherwise Nyström's formula.
     """
 
-    n_clusters: int
-    random_state: Any
+    n_clusters: int = 8
+    _: KW_ONLY
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any = None, *, clients: Any = None) -> Self:
         """Cluster the rows of each client.

@@ -273,6 +273,34 @@ def _loss_at_means(space: Space, t: int, found: Partition) -> float:
     return float(np.take_along_axis(D, found.labels[:, None], axis=1).mean())
 
 
+def _coupled(space: Space, t: int, labels: Array, mu: Array, plans: Array) -> Partition:
+    """Clusters of one client pulled at by those of the others; (m, k, p), (m, k, k)."""
+    m, k, p = mu.shape
+    G = plans.transpose(1, 0, 2).reshape(k, m * k)  # from each cluster of t to all of all others
+    return _assigned(space, t, _centroids(space, t, labels, mu[t], G @ mu.reshape(m * k, p), G.sum(axis=1)))
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """Clusters of one client by k-means from the same start, which the smart rule keeps along."""
+
+    part: Partition
+    settled: bool
+
+    def after(self, space: Space, t: int) -> _Plain:
+        """After one more step."""
+        if self.settled:
+            return self
+        part = _assigned(space, t, _centroids(space, t, self.part.labels, self.part.mu))
+        return _Plain(part, np.array_equal(self.part.labels, part.labels))
+
+
+def _better(space: Space, t: int, coupled: Partition, plain: Partition, compare: str) -> Partition:
+    """The smart rule: the plain clusters where the coupled ones are worse."""
+    losses = [part.loss if compare == "own" else _loss_at_means(space, t, part) for part in (coupled, plain)]
+    return plain if losses[0] > losses[1] else coupled
+
+
 def alternate(
     space: Space,
     start: Array,
@@ -300,45 +328,34 @@ def alternate(
     Run
         The iterate with the lowest objective; with the smart rule, of those after plain k-means has settled.
     """
-    m, k, p = start.shape
+    m = len(start)
     gain = 2 * task_weight / (m * (m - 1)) if m > 1 else 0.0
-    chosen = [_assigned(space, t, start[t]) for t in range(m)]
-    alone = list(chosen)
+    chosen = [_assigned(space, t, mu) for t, mu in enumerate(start)]
+    plain = [_Plain(part, settled=compare is None) for part in chosen]
     mu = start.copy()
     plans, _ = relate(space, mu, [part.labels for part in chosen], marginals)
-    best: Run | None = None
     history: list[float] = []
+    best = Run(mu, [], plans, np.inf, history)
     seen: dict[bytes, list[float]] = {}  # J wherever all rows had these labels
-    settled = [compare is None] * m
     for _ in range(max_iter):
-        keep_best = all(settled)
+        keep_best = all(one.settled for one in plain)
         for t in range(m):
-            G = gain * plans[t].transpose(1, 0, 2).reshape(k, m * k)  # from each cluster of t to all of all others
-            pull, weight = G @ mu.reshape(m * k, p), G.sum(axis=1)
-            chosen[t] = _assigned(space, t, _centroids(space, t, chosen[t].labels, mu[t], pull, weight))
+            chosen[t] = _coupled(space, t, chosen[t].labels, mu, gain * plans[t])
+            plain[t] = plain[t].after(space, t)
             if compare is not None:
-                if not settled[t]:
-                    last = alone[t]
-                    alone[t] = _assigned(space, t, _centroids(space, t, last.labels, last.mu))
-                    settled[t] = np.array_equal(last.labels, alone[t].labels)
-                losses = [
-                    part.loss if compare == "own" else _loss_at_means(space, t, part) for part in (chosen[t], alone[t])
-                ]
-                if losses[0] > losses[1]:
-                    chosen[t] = alone[t]
+                chosen[t] = _better(space, t, chosen[t], plain[t].part, compare)
             mu[t] = chosen[t].mu
         labels = [part.labels for part in chosen]
         plans, cost = relate(space, mu, labels, marginals)
         objective = float(np.mean([part.loss for part in chosen])) + gain * cost
         history.append(objective)
-        if best is None or not keep_best or objective < best.objective:
+        if not keep_best or objective < best.objective:
             best = Run(mu.copy(), labels, plans, objective, history)
         if keep_best:  # plans and labels may go round in a circle
-            before = seen.setdefault(b"".join(h.tobytes() for h in labels), [])
-            if any(abs(J - objective) <= tol * objective for J in (*history[-2:-1], *before)):
+            before = seen.setdefault(b"".join(map(np.ndarray.tobytes, labels)), [])
+            if (np.abs(np.array([*history[-2:-1], *before]) - objective) <= tol * objective).any():
                 break
             before.append(objective)
-    assert best is not None
     return best
 
 
@@ -417,27 +434,32 @@ class MappedCenters:
         return self.clusters.assign(self.transformer.transform(X))
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class _Coupled(Baseline):
     """What MBC, SMBC and SMKC have in common: settings of the loop and what a run leaves behind."""
 
-    task_weight: float
-    marginals: str
-    n_init: int
-    max_iter: int
-    tol: float
-    compare: str | None = None
+    task_weight: float = 0.25
+    marginals: str = "proportional"
+    n_init: int = 10
+    max_iter: int = 100
+    tol: float = 1e-6
+
+    @property
+    def _compare(self) -> str | None:
+        """The smart rule, of those that have one."""
+        return getattr(self, "compare", None)
 
     def _check(self) -> None:
         check_number(task_weight=self.task_weight, tol=self.tol)
         check_whole(n_init=self.n_init, max_iter=self.max_iter)
         check_choice(("proportional", "uniform"), marginals=self.marginals)
-        if self.compare is not None:
-            check_choice(("own", "means"), compare=self.compare)
+        if self._compare is not None:
+            check_choice(("own", "means"), compare=self._compare)
 
     def _run(self, space: Space, starts: Iterable[Array], ids: Sequence[str]) -> Run:
         """Best of all starts by the objective; of those that differ by rounding alone, the first."""
-        settings = {name: getattr(self, name) for name in ("task_weight", "marginals", "max_iter", "tol", "compare")}
-        runs = (alternate(space, start, **settings) for start in starts)
+        settings = {name: getattr(self, name) for name in ("task_weight", "marginals", "max_iter", "tol")}
+        runs = (alternate(space, start, **settings, compare=self._compare) for start in starts)
         best = reduce(lambda a, b: b if b.objective < a.objective * (1 - ROUNDING) else a, runs)
         run = _number_alike(space, best)
         self.objective_ = run.objective
@@ -447,6 +469,7 @@ class _Coupled(Baseline):
         return run
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class MBC(_Coupled):
     """Multitask Bregman clustering (Zhang and Zhang, AAAI 2010): k-means per client, centroids pulled together.
 
@@ -514,28 +537,8 @@ class MBC(_Coupled):
     (3, 3)
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        task_weight: float = 0.25,
-        divergence: str = "euclidean",
-        marginals: str = "proportional",
-        init: str = "kmeans",
-        n_init: int = 10,
-        max_iter: int = 100,
-        tol: float = 1e-6,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.task_weight = task_weight
-        self.divergence = divergence
-        self.marginals = marginals
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    divergence: str = "euclidean"
+    init: str = "kmeans"
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Model], Mapping[str, Array]]:
         self._check()
@@ -563,6 +566,7 @@ class MBC(_Coupled):
         return (np.repeat(mu, len(rows), axis=0) for mu in alike)
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class SMBC(MBC):
     """Smart multitask Bregman clustering (Zhang and Zhang, AAAI 2013): `MBC` for those clients that it does not harm.
 
@@ -593,27 +597,10 @@ class SMBC(MBC):
     4
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        task_weight: float = 0.25,
-        divergence: str = "euclidean",
-        marginals: str = "proportional",
-        compare: str = "means",
-        init: str = "kmeans",
-        n_init: int = 10,
-        max_iter: int = 100,
-        tol: float = 1e-6,
-        random_state: Any = None,
-    ):
-        super().__init__(
-            n_clusters, task_weight=task_weight, divergence=divergence, marginals=marginals, init=init, n_init=n_init,
-            max_iter=max_iter, tol=tol, random_state=random_state,
-        )  # fmt: skip
-        self.compare = compare
+    compare: str = "means"
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class SMKC(_Coupled):
     """Smart multitask kernel clustering (Zhang and Zhang, AAAI 2013): `SMBC` in the feature space of a kernel.
 
@@ -657,30 +644,9 @@ class SMKC(_Coupled):
     (5,)
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        task_weight: float = 0.25,
-        kernel: str = "auto",
-        bandwidth_scale: float = 1.0,
-        marginals: str = "proportional",
-        compare: str = "means",
-        n_init: int = 10,
-        max_iter: int = 100,
-        tol: float = 1e-6,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.task_weight = task_weight
-        self.kernel = kernel
-        self.bandwidth_scale = bandwidth_scale
-        self.marginals = marginals
-        self.compare = compare
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    kernel: str = "auto"
+    bandwidth_scale: float = 1.0
+    compare: str = "means"
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Model], Mapping[str, Array]]:
         self._check()

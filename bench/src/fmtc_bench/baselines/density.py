@@ -60,6 +60,7 @@ class MixtureModel:
         return self.mixture.predict(self.reduced(X))
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class GMMAlone(Baseline):
     """scikit-learn's `GaussianMixture` of each client by itself.
 
@@ -90,20 +91,9 @@ class GMMAlone(Baseline):
     (400,)
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        shape: str = "auto",
-        ridge: float = 0.3,
-        n_init: int = 3,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.shape = shape
-        self.ridge = ridge
-        self.n_init = n_init
-        self.random_state = random_state
+    shape: str = "auto"
+    ridge: float = 0.3
+    n_init: int = 3
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, MixtureModel], Mapping[str, Array]]:
         check_choice(("auto", *SHAPES), shape=self.shape)
@@ -152,6 +142,7 @@ class NearestRow:
         return self.labels[_nearest(self.neighbors, self.reduced(X))]
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class HDBSCANAlone(Baseline):
     """scikit-learn's `HDBSCAN` of each client by itself, with every row in a cluster.
 
@@ -180,18 +171,8 @@ class HDBSCANAlone(Baseline):
     (800,)
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        min_cluster_size: int | str = "auto",
-        cluster_selection_method: str = "eom",
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.min_cluster_size = min_cluster_size
-        self.cluster_selection_method = cluster_selection_method
-        self.random_state = random_state
+    min_cluster_size: int | str = "auto"
+    cluster_selection_method: str = "eom"
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, NearestRow], Mapping[str, Array]]:
         check_choice(("eom", "leaf"), cluster_selection_method=self.cluster_selection_method)

@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 
 from fmtc.linalg.threads import one_thread
+from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array, required
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import RoundReport, shared_width
@@ -203,6 +204,7 @@ class Start(Phase):
     """Each client's first centres, by k-means++ on its own rows."""
 
     name = "start"
+    protect = Protection("Means of at least `min_count` rows each.")
     doing = "finding its first centres"
     Answer = CentersAnswer
 
@@ -229,6 +231,7 @@ class Round(LoopPhase):
     """
 
     name = "round"
+    protect = Protection("Means of at least `min_count` rows each.", few_rows=True)
     doing = "in a round"
     limited_by = "n_rounds"
     Ask = CentersAsk
@@ -312,6 +315,7 @@ class FederatedKMeans(FederatedMethod):
 METHOD = FederatedKMeans()
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class FedKMeans(Baseline):
     """Federated k-means (Garst and Reinders 2023): clients send centres and counts, the server clusters those.
 
@@ -362,26 +366,12 @@ class FedKMeans(Baseline):
     True
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        n_rounds: int = 10,
-        local_iters: int = 1,
-        personalised: bool = False,
-        min_count: int = MIN_COUNT,
-        n_init: int = 10,
-        tol: float = 1e-6,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.n_rounds = n_rounds
-        self.local_iters = local_iters
-        self.personalised = personalised
-        self.min_count = min_count
-        self.n_init = n_init
-        self.tol = tol
-        self.random_state = random_state
+    n_rounds: int = 10
+    local_iters: int = 1
+    personalised: bool = False
+    min_count: int = MIN_COUNT
+    n_init: int = 10
+    tol: float = 1e-6
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, NumberedCenters], Mapping[str, Array]]:
         result, transport = run_locally(METHOD, FedKMeansSettings.of(self, seed), data)

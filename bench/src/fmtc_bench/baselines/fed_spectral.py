@@ -10,6 +10,7 @@ import numpy as np
 
 from fmtc.client import stream
 from fmtc.linalg.threads import one_thread
+from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import REPEATS, Nothing, Phase, above, array, required
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import RoundReport
@@ -150,6 +151,7 @@ class Mass(Phase):
     """How much weight of its rows each anchor has; the server starts the power iteration."""
 
     name = "mass"
+    protect = Protection("Sums over all rows.")
     doing = "summing the weights of the anchors"
 
     @dataclass(frozen=True, kw_only=True)
@@ -182,6 +184,7 @@ class Round(LoopPhase):
     """One step of the power iteration on the anchors' side. A client that does not answer is left out of the step."""
 
     name = "round"
+    protect = Protection("A product of sums over all rows.", few_rows=True)
     doing = "in a round"
 
     @dataclass(frozen=True, kw_only=True)
@@ -295,6 +298,7 @@ class StartMeans(Phase):
     """Each client's first centres in the embedding, by k-means++ on its own rows."""
 
     name = "start"
+    protect = Protection("Means of at least `min_count` rows each.")
     doing = "finding its first centres"
     Answer = MeansAnswer
 
@@ -317,6 +321,7 @@ class StepMeans(Phase):
     """Lloyd's algorithm at the clients from the common centres; the server clusters the centres they send."""
 
     name = "lloyd"
+    protect = Protection("Means of at least `min_count` rows each.")
     doing = "moving its centres"
     Ask = MeansAsk
     Answer = MeansAnswer
@@ -412,6 +417,7 @@ class FederatedSpectral(FederatedMethod):
 METHOD = FederatedSpectral()
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class FedSpectral(Baseline):
     """FedSpectral+ (Thakkar and Joshi 2023) for clients with rows of their own: one spectral embedding over anchors.
 
@@ -466,26 +472,12 @@ class FedSpectral(Baseline):
     1.0
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        n_anchors: int | str = "auto",
-        n_nearest: int = 5,
-        bandwidth_scale: float = 1.0,
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        n_init: int = 10,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.n_anchors = n_anchors
-        self.n_nearest = n_nearest
-        self.bandwidth_scale = bandwidth_scale
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.random_state = random_state
+    n_anchors: int | str = "auto"
+    n_nearest: int = 5
+    bandwidth_scale: float = 1.0
+    max_iter: int = 500
+    tol: float = 1e-6
+    n_init: int = 10
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, AnchorSpectralModel], Mapping[str, Array]]:
         result, transport = run_locally(METHOD, FedSpectralSettings.of(self, seed), data)

@@ -15,6 +15,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg
 from fmtc.client import stream
 from fmtc.kernels.graph import graph_of, knn_affinity
 from fmtc.kernels.projection import Rows, column_means
+from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array, number, required
 from fmtc.protocol.method import ClientResult
 from fmtc.runtime.driver import RoundRecord
@@ -166,6 +167,7 @@ class Round(LoopPhase):
     """
 
     name = "round"
+    protect = Protection("One number for each column, and a loss over all rows.", few_rows=True)
     doing = "in a round"
     resumes = True
     persists = True
@@ -363,7 +365,36 @@ def bottom_eigenvectors(apply: Callable[[Array], Array], start: Array) -> Array:
     return eigsh(operator, k=k, which="SA", v0=V.sum(axis=1), ncv=min(n, max(4 * k, 40)), tol=RESIDUAL)[1]
 
 
-class MTSC(Baseline):
+@dataclass(repr=False, eq=False, kw_only=True)
+class _Mapped(Baseline):
+    """What MTSC, FedMTSC and SEC have in common: settings of a client's part and what a run leaves behind."""
+
+    alpha: float = 1.0
+    gamma: float = 0.1
+    units: str = "relative"
+    n_neighbors: int | str = "auto"
+    bandwidth_scale: float = 1.0
+    nonmutual_weight: float = 1.0
+    n_init: int = 10
+
+    def _fit(self, data: Data, seed: int) -> tuple[dict[str, LinearMap], dict[str, Array]]:
+        return self._run(data, seed).outcome()
+
+    def _run(self, data: Data, seed: int) -> CountingTransport:
+        result, transport = run_locally(METHOD, MTSCSettings.of(self, seed), data)
+        self.history_ = [record.objective for record in result.history]
+        self.n_iter_ = len(self.history_)
+        self.feature_weights_ = np.sqrt(result.server.total)
+        found = transport.results()
+        self.embedding_ = {cid: client.embedding for cid, client in found.items()}
+        self.projections_ = {cid: client.model.W for cid, client in found.items()}
+        self.intercepts_ = {cid: client.model.b for cid, client in found.items()}
+        self.cluster_centers_ = {cid: client.model.clusters.centers for cid, client in found.items()}
+        return transport
+
+
+@dataclass(repr=False, eq=False, kw_only=True)
+class MTSC(_Mapped):
     """Multitask spectral clustering (Yang, Ma, Yang, Nie and Shen 2015).
 
     ``min sum_t { Tr(FᵀLF) + alpha ‖XW + 1bᵀ − F‖² } + gamma sum_i (||wⁱ||² + eps)^(p/2)`` over FᵀF = I, with wⁱ row i
@@ -422,49 +453,9 @@ class MTSC(Baseline):
     True
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        alpha: float = 1.0,
-        gamma: float = 0.1,
-        row_power: float = 1.0,
-        units: str = "relative",
-        n_neighbors: int | str = "auto",
-        bandwidth_scale: float = 1.0,
-        nonmutual_weight: float = 1.0,
-        max_iter: int = 50,
-        tol: float = 1e-6,
-        n_init: int = 10,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.alpha = alpha
-        self.gamma = gamma
-        self.row_power = row_power
-        self.units = units
-        self.n_neighbors = n_neighbors
-        self.bandwidth_scale = bandwidth_scale
-        self.nonmutual_weight = nonmutual_weight
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.random_state = random_state
-
-    def _fit(self, data: Data, seed: int) -> tuple[dict[str, LinearMap], dict[str, Array]]:
-        return self._run(data, seed).outcome()
-
-    def _run(self, data: Data, seed: int) -> CountingTransport:
-        result, transport = run_locally(METHOD, MTSCSettings.of(self, seed), data)
-        self.history_ = [record.objective for record in result.history]
-        self.n_iter_ = len(self.history_)
-        self.feature_weights_ = np.sqrt(result.server.total)
-        found = transport.results()
-        self.embedding_ = {cid: client.embedding for cid, client in found.items()}
-        self.projections_ = {cid: client.model.W for cid, client in found.items()}
-        self.intercepts_ = {cid: client.model.b for cid, client in found.items()}
-        self.cluster_centers_ = {cid: client.model.clusters.centers for cid, client in found.items()}
-        return transport
+    row_power: float = 1.0
+    max_iter: int = 50
+    tol: float = 1e-6
 
 
 class FedMTSC(MTSC):
@@ -503,7 +494,7 @@ class FedMTSC(MTSC):
         return transport.outcome()
 
 
-class SEC(MTSC):
+class SEC(_Mapped):
     """Spectral embedded clustering of each client by itself (Nie, Xu, Tsang and Zhang 2009).
 
     ``min Tr(FᵀLF) + alpha ‖XW + 1bᵀ − F‖² + gamma ||W||²`` over FᵀF = I: `MTSC` with p = 2, where each client is on
@@ -527,26 +518,3 @@ class SEC(MTSC):
     """
 
     row_power, max_iter, tol = 2.0, 1, 0.0  # no parameters here
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        alpha: float = 1.0,
-        gamma: float = 0.1,
-        units: str = "relative",
-        n_neighbors: int | str = "auto",
-        bandwidth_scale: float = 1.0,
-        nonmutual_weight: float = 1.0,
-        n_init: int = 10,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.alpha = alpha
-        self.gamma = gamma
-        self.units = units
-        self.n_neighbors = n_neighbors
-        self.bandwidth_scale = bandwidth_scale
-        self.nonmutual_weight = nonmutual_weight
-        self.n_init = n_init
-        self.random_state = random_state

@@ -55,6 +55,7 @@ class Assigned:
         return self.model.assign(self.columns(X))
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class PublicAnchors(Baseline):
     """Private anchors with epsilon = infinity: pooled sums find anchors, and links between them find clusters.
 
@@ -89,10 +90,7 @@ class PublicAnchors(Baseline):
     True
     """
 
-    def __init__(self, n_clusters: int = 8, *, method: str = "auto", random_state: Any = None):
-        self.n_clusters = n_clusters
-        self.method = method
-        self.random_state = random_state
+    method: str = "auto"
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Assigned], Mapping[str, Array]]:
         check_choice("method", self.method, PRIVATE_METHODS)
@@ -115,6 +113,7 @@ class PublicAnchors(Baseline):
         return Settings(n_clusters=self.n_clusters, scale="auto", seed=seed, privacy=privacy)
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class NoisyAnchors(PublicAnchors):
     """Private anchors: `PublicAnchors` with the noise that makes every sum differentially private.
 
@@ -148,9 +147,7 @@ class NoisyAnchors(PublicAnchors):
     True
     """
 
-    def __init__(self, n_clusters: int = 8, *, epsilon: float = 2.0, method: str = "auto", random_state: Any = None):
-        super().__init__(n_clusters, method=method, random_state=random_state)
-        self.epsilon = epsilon
+    epsilon: float = 2.0
 
     def _run(self, rows: Data, low: Array, high: Array, seed: int) -> tuple[dict[str, Any], dict[str, Array]]:
         check_positive(epsilon=self.epsilon)

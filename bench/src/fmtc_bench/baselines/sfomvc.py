@@ -14,8 +14,9 @@ from sklearn.metrics import pairwise_distances_argmin
 from fmtc.kernels.alignment import match_clusters
 from fmtc.kernels.couplings import tsvt, update_dual
 from fmtc.kernels.embedding import nearest_orthonormal
+from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array, number, required
-from fmtc.protocol.em import is_order
+from fmtc.protocol.mixture.em import is_order
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import RoundReport
 
@@ -241,6 +242,7 @@ class Start(Phase):
     """Each client's first clusters; the server gives them common numbers."""
 
     name = "start"
+    protect = Protection("A projection learnt from all rows.")
     doing = "finding its first clusters"
     Answer = FirstAnswer
 
@@ -312,6 +314,7 @@ class Round(LoopPhase):
     """P and F at the clients, the consensus at the server. A client that does not answer keeps its last P."""
 
     name = "round"
+    protect = Protection("A projection learnt from all rows.", few_rows=True)
     doing = "in a round"
     resumes = True
     persists = True
@@ -463,6 +466,7 @@ def _places(P: Array, anchors: Array) -> Array:
     return places - places.mean(axis=0)
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class SFOMVC(Baseline):
     """SFOMVC (Feng et al. 2025) for clients with rows of their own: anchors to clusters, a tensor over clients.
 
@@ -532,44 +536,21 @@ class SFOMVC(Baseline):
     True
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        beta: float = 0.4,
-        gamma: float = 0.01,
-        schatten_p: float = 1.0,
-        row_power: float = 1.0,
-        n_anchors: int | str = "auto",
-        n_nearest: int = 5,
-        bandwidth_scale: float = 1.0,
-        start: str = "local",
-        units: str = "relative",
-        rho: float = 1.0,
-        mu: float = 0.3,
-        growth: float = 1.1,
-        max_iter: int = 100,
-        tol: float = 1e-3,
-        n_init: int = 10,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.beta = beta
-        self.gamma = gamma
-        self.schatten_p = schatten_p
-        self.row_power = row_power
-        self.n_anchors = n_anchors
-        self.n_nearest = n_nearest
-        self.bandwidth_scale = bandwidth_scale
-        self.start = start
-        self.units = units
-        self.rho = rho
-        self.mu = mu
-        self.growth = growth
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.random_state = random_state
+    beta: float = 0.4
+    gamma: float = 0.01
+    schatten_p: float = 1.0
+    row_power: float = 1.0
+    n_anchors: int | str = "auto"
+    n_nearest: int = 5
+    bandwidth_scale: float = 1.0
+    start: str = "local"
+    units: str = "relative"
+    rho: float = 1.0
+    mu: float = 0.3
+    growth: float = 1.1
+    max_iter: int = 100
+    tol: float = 0.001
+    n_init: int = 10
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, ProjectionModel], Mapping[str, Array]]:
         result, transport = run_locally(METHOD, SFOMVCSettings.of(self, seed), data)

@@ -68,6 +68,7 @@ def apart(labels: Array, data: Data) -> dict[str, Array]:
     return dict(zip(data, np.split(labels, ends[:-1]), strict=True))
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class StSC(Baseline):
     """Spectral clustering of each client by itself (Ng, Jordan and Weiss 2001), the paper's stSC.
 
@@ -101,22 +102,10 @@ class StSC(Baseline):
     (800,)
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        n_neighbors: int | str = "auto",
-        bandwidth_scale: float = 1.0,
-        nonmutual_weight: float = 1.0,
-        n_init: int = 10,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.n_neighbors = n_neighbors
-        self.bandwidth_scale = bandwidth_scale
-        self.nonmutual_weight = nonmutual_weight
-        self.n_init = n_init
-        self.random_state = random_state
+    n_neighbors: int | str = "auto"
+    bandwidth_scale: float = 1.0
+    nonmutual_weight: float = 1.0
+    n_init: int = 10
 
     def _spectral(self, X: Any, n_neighbors: int | str, seed: int, name: str) -> tuple[SpectralModel, Array]:
         return spectral_clustering(
@@ -177,6 +166,7 @@ class Voters:
         return self.neighbors.predict(X)
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class SklearnSpectral(Baseline):
     """scikit-learn's `SpectralClustering` of each client by itself: what most people would reach for first.
 
@@ -204,18 +194,8 @@ class SklearnSpectral(Baseline):
     (400,)
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        n_neighbors: int | str = "auto",
-        n_init: int = 10,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.n_neighbors = n_neighbors
-        self.n_init = n_init
-        self.random_state = random_state
+    n_neighbors: int | str = "auto"
+    n_init: int = 10
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Voters], Mapping[str, Array]]:
         check_count_or_auto(n_neighbors=self.n_neighbors)
@@ -239,6 +219,7 @@ class SklearnSpectral(Baseline):
             return solver.fit(X).labels_
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class KMeansAlone(Baseline):
     """k-means of each client by itself: the control that every table needs.
 
@@ -259,10 +240,7 @@ class KMeansAlone(Baseline):
     ['silo1', 'silo2', 'silo3', 'silo4']
     """
 
-    def __init__(self, n_clusters: int = 8, *, n_init: int = 10, random_state: Any = None):
-        self.n_clusters = n_clusters
-        self.n_init = n_init
-        self.random_state = random_state
+    n_init: int = 10
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Centers], Mapping[str, Array]]:
         check_whole(n_init=self.n_init)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from fmtc.cli.options import (
@@ -22,12 +20,14 @@ from fmtc.cli.options import (
 )
 from fmtc.cli.program import Option
 from fmtc.cli.settings import bind_bounds, build_model, model_options
-from fmtc.cli.words import Words, new_table, plural, print_json, size_of
+from fmtc.cli.words import Words, plural, print_json, size_of
 from fmtc.errors import DataError, FileError, listed
 
 from .program import main_group
+from .shown import Bar, table_of
 
 if TYPE_CHECKING:
+    from fmtc.privacy.rules import Policy
     from fmtc.settings import Settings
 
 BROKEN = 4  # exit code: a claim is false
@@ -42,30 +42,6 @@ def audit() -> None:
     how well that tells who was in. What it finds is a lower bound: a cleverer attacker finds more. Exit code 4 if what
     it finds breaks a claim of the run.
     """
-
-
-class _Bar:
-    """A bar that appears after two seconds, on a terminal and where nobody asked for quiet."""
-
-    def __init__(self, words: Words, what: str, total: int):
-        self.words, self.what, self.total, self.began = words, what, total, time.monotonic()
-        live = words.console.is_terminal and not words.console.is_dumb_terminal and not words.quiet
-        self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(),
-            console=words.console, transient=True, disable=not live,
-        )  # fmt: skip
-        self.task = self.progress.add_task(what, total=total)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def __call__(self, done: int) -> None:
-        self.progress.update(self.task, completed=done)
-        if time.monotonic() - self.began > SLOW and not self.progress.live.is_started:
-            self.progress.start()
 
 
 # --------------------------------------------------------------------------------------------------------- what is read
@@ -163,12 +139,10 @@ def members(
         from ..audits.plots import roc as draw_roc
     data, settings = _read(words, files, given)
     target = _chosen(data, silo)
-    with _Bar(words, f"shadow runs of {target}", runs) as bar:
+    with Bar(words, f"shadow runs of {target}", runs, slow=SLOW) as bar:
         found = audit_members(data, settings, target, runs=runs, seed=settings.seed, progress=bar)
     attack = found.attack
-    table = new_table()
-    for title in ("", "measured", "what it means"):
-        table.add_column(title)
+    table = table_of("", "measured", "what it means", left=("", "measured", "what it means"))
     bound = f"{attack.epsilon_at_least:.2f}"
     rows = [
         ("AUC", str(attack.auc), "0.5 is guessing, 1 is certain; 95 % interval over records and runs"),
@@ -242,7 +216,7 @@ def canary(
         raise click.UsageError(str(error)) from None
     if not privacy.noisy:
         raise click.UsageError("--epsilon must be finite: without noise there is no claim to audit")
-    with _Bar(words, "private runs", runs) as bar:
+    with Bar(words, "private runs", runs, slow=SLOW) as bar:
         found = audit_canary(privacy, runs=runs, clients=max(3, colluding + 1), progress=bar)
     words.say(
         f"claimed: epsilon {epsilon:g} at delta {delta:g} with {plural(colluding, 'colluding silo')} allowed for; so "
@@ -290,9 +264,9 @@ def influence(files: tuple[Path, ...], quiet: bool, as_json: bool, **given: Any)
     data, settings = _read(words, files, given)
     with words.warnings_as_notes():
         found = audit_influence(data, settings)
-    table = new_table()
-    for title in ("silo", "round", "rows", "largest", "99 %", "median", "largest leverage", "top row", ""):
-        table.add_column(title, justify="left" if title in ("silo", "") else "right")
+    table = table_of(
+        "silo", "round", "rows", "largest", "99 %", "median", "largest leverage", "top row", "", left=("silo", "")
+    )
     policy = Policy()
     for one in found:
         numbers = (f"{value:.2g}" for value in (one.largest, one.q99, one.median, one.leverage))
@@ -329,9 +303,7 @@ def span(files: tuple[Path, ...], quiet: bool, as_json: bool, **given: Any) -> N
     data, settings = _read(words, files, given)
     with words.warnings_as_notes():
         found = audit_span(data, settings)
-    table = new_table()
-    for title in ("silo", "rows", "columns", "rank", "found", "largest angle", "of the rows", ""):
-        table.add_column(title, justify="left" if title in ("silo", "") else "right")
+    table = table_of("silo", "rows", "columns", "rank", "found", "largest angle", "of the rows", "", left=("silo", ""))
     for cid, one in found.items():
         size = (Text(cid), str(one.n_rows), str(one.n_features), str(one.rank))
         if one.n_rows > one.n_features or not one.found:
@@ -367,8 +339,6 @@ def run_(ctx: click.Context, /, folder: Path, rules: Path | None, as_json: bool)
     """
     from fmtc.artifacts.files import check_form, read_json
     from fmtc.artifacts.runs import REPORT, is_run
-    from fmtc.cli.outbox import find_ledgers
-    from fmtc.privacy.ledger import verify
     from fmtc.privacy.rules import Policy
 
     words = Words()
@@ -376,42 +346,18 @@ def run_(ctx: click.Context, /, folder: Path, rules: Path | None, as_json: bool)
         raise FileError(f"{folder} is not the --out folder of `fmtc fit` or `fmtc join`; an audit of rows takes files")
     report, policy = read_json(folder / "report.json"), Policy() if rules is None else Policy.read(rules)
     check_form(folder / "report.json", report, REPORT)
-    try:
-        faults = [fault for path in find_ledgers(folder) for fault in verify(path)]
-        ledger = f"{plural(len(faults), 'fault')}" if faults else "whole"
-    except FileError:
-        faults, ledger = [], "not here"
-    d, told = int(report["n_features"]), []
-    for line in report["silos"]:
-        sizes = [int(size) for size in line["cluster_sizes"] if size]
-        small = sum(size < policy.min_cluster for size in sizes)
-        told.append({
-            "silo": line["silo"], "rows": line["rows"], "columns": d, "rows_per_column": line["rows"] / d,
-            "smallest_cluster": min(sizes), "small_clusters": small,
-            "few_rows": line["rows"] < policy.rows_per_column * d, "span_can_show": line["rows"] <= d,
-        })  # fmt: skip
-    table = new_table()
-    for title in ("silo", "rows", "columns", "smallest cluster", "rules"):
-        table.add_column(title, justify="left" if title in ("silo", "rules") else "right")
-    refused = False
+    ledger, faults = _record(folder)
+    told = [_told(line, int(report["n_features"]), policy) for line in report["silos"]]
+    table = table_of("silo", "rows", "columns", "smallest cluster", "rules", left=("silo", "rules"))
     for one in told:
-        said = []
-        if one["few_rows"]:
-            said.append(
-                "fewer rows than columns: their span shows" if one["span_can_show"] else "few rows for the columns"
-            )
-            refused |= policy.few_rows == "refuse"
-        if one["small_clusters"]:
-            said.append(f"{plural(one['small_clusters'], 'cluster')} below {policy.min_cluster} rows")
-            refused |= policy.small_cluster == "refuse"
+        said = _spoken(one, policy)
         numbers = (str(one[name]) for name in ("rows", "columns", "smallest_cluster"))
         table.add_row(
             Text(one["silo"]), *numbers, Text("; ".join(said) or "none speaks", "yellow" if said else "green")
         )
-    privacy = report["settings"].get("privacy")
-    mode = "plain: the server saw every answer" if privacy is None else "sums: the server saw totals"
-    if isinstance(privacy, Mapping):
-        mode = f"private: epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g}"
+    deciding = {"few_rows": policy.few_rows, "small_clusters": policy.small_cluster}
+    refused = any(one[name] for name, rule in deciding.items() if rule == "refuse" for one in told)
+    mode = _mode(report["settings"].get("privacy"))
     words.say(f"{mode}; record of what left: {ledger}")
     words.say(table)
     for fault in faults:
@@ -421,3 +367,41 @@ def run_(ctx: click.Context, /, folder: Path, rules: Path | None, as_json: bool)
                     "sent": report.get("sent", []), "refused": refused})  # fmt: skip
     if faults or refused:
         ctx.exit(BROKEN)
+
+
+def _record(folder: Path) -> tuple[str, list[str]]:
+    """How the record of what left is, in a word, and its faults."""
+    from fmtc.cli.outbox import find_ledgers
+    from fmtc.privacy.ledger import verify
+
+    try:
+        faults = [fault for path in find_ledgers(folder) for fault in verify(path)]
+    except FileError:
+        return "not here", []
+    return (plural(len(faults), "fault") if faults else "whole"), faults
+
+
+def _mode(privacy: Any) -> str:
+    if isinstance(privacy, Mapping):
+        return f"private: epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g}"
+    return "plain: the server saw every answer" if privacy is None else "sums: the server saw totals"
+
+
+def _told(line: Mapping[str, Any], d: int, policy: Policy) -> dict[str, Any]:
+    """What the report of a run says of the sizes of a silo."""
+    sizes = [int(size) for size in line["cluster_sizes"] if size]
+    return {
+        "silo": line["silo"], "rows": line["rows"], "columns": d, "rows_per_column": line["rows"] / d,
+        "smallest_cluster": min(sizes), "small_clusters": sum(size < policy.min_cluster for size in sizes),
+        "few_rows": line["rows"] < policy.rows_per_column * d, "span_can_show": line["rows"] <= d,
+    }  # fmt: skip
+
+
+def _spoken(one: Mapping[str, Any], policy: Policy) -> list[str]:
+    """What the rules say of these sizes."""
+    said = []
+    if one["few_rows"]:
+        said.append("fewer rows than columns: their span shows" if one["span_can_show"] else "few rows for the columns")
+    if one["small_clusters"]:
+        said.append(f"{plural(one['small_clusters'], 'cluster')} below {policy.min_cluster} rows")
+    return said

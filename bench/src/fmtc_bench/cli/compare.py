@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.filesize import decimal
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -19,9 +19,11 @@ from fmtc.cli.program import Option
 from fmtc.cli.words import Words, new_table, plural, print_json
 
 from .program import main_group
+from .shown import Bar
 
 if TYPE_CHECKING:
     from ..compare.grid import Cell, Store
+    from ..compare.methods import Method
 
 PAPER_PARTS = ("test", "figures", "tables", "ablations", "first", "draws")  # of fmtc_bench.compare.evidence
 CONCEPT_PARTS = ("missing", "atlas", "confidence", "later", "advice")  # of fmtc_bench.compare.concepts
@@ -239,7 +241,7 @@ def reproduce_(results: Path, cells: int | None, seed: int, jobs: int, quiet: bo
         words.note(why)
     if not lines:
         raise click.ClickException(f"{results / 'rows.csv'} has no fit that can be run here")
-    with _Bar(words, len(lines)) as bar:
+    with _Cells(words, len(lines)) as bar:
         different = reproduce(lines, jobs=jobs, progress=bar)
     for change in different:
         words.note(f"{change['cell']}: {change['score']} was {change['stored']}, is {change['now']}")
@@ -349,7 +351,7 @@ def _run(
     store = Store(out / "cells.jsonl")
     stored = sum(cell.key in store.rows for cell in wanted)
     started = time.monotonic()
-    with _Bar(words, len(wanted) - stored) as bar:
+    with _Cells(words, len(wanted) - stored) as bar:
         rows = run_cells(wanted, store, jobs=jobs, time_limit=time_limit, retry=retry, progress=bar)
     words.say(
         f"{plural(len(rows), 'fit')}, {stored} of them stored before, {time.monotonic() - started:.0f} s; kept in "
@@ -392,34 +394,22 @@ def _compare(
         raise click.ClickException("no cell succeeded; the notes above say why")
 
 
-class _Bar:
+class _Cells(Bar):
     """Progress of cells: a bar with the time left on a terminal, a line for each elsewhere."""
 
+    done = 0
+
     def __init__(self, words: Words, total: int):
-        self.words = words
-        self.live = words.console.is_terminal and not words.quiet and total > 0
-        self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(14), MofNCompleteColumn(), TimeElapsedColumn(),
-            TextColumn("left"), TimeRemainingColumn(), console=words.console, transient=True, disable=not self.live,
-        )  # fmt: skip
-        self.task = self.progress.add_task("", total=total)
-        self.total, self.done, self.started = total, 0, time.monotonic()
+        super().__init__(words, "", total, TextColumn("left"), TimeRemainingColumn())
 
-    def __enter__(self) -> _Bar:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def __call__(self, cell: Any, row: Mapping[str, Any] | None) -> None:
+    def __call__(self, cell: Any, row: Mapping[str, Any] | None) -> None:  # type: ignore[override]
+        self.done += row is not None
         if self.live:
-            self.progress.update(self.task, advance=row is not None, description=f"{cell.dataset} / {cell.method}")
+            super().__call__(self.done, description=f"{cell.dataset} / {cell.method}")
         elif row is not None:
             from fmtc.report.page import lasted
 
-            self.done += 1
-            left = (time.monotonic() - self.started) / self.done * (self.total - self.done)
+            left = (time.monotonic() - self.began) / self.done * (self.total - self.done)
             place = f"{self.done} of {self.total}, about {lasted(left)} left"
             self.words.say(f"{cell}: {row['status']}, {row['seconds']:.1f} s; {place}")
 
@@ -427,20 +417,16 @@ class _Bar:
 def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str, *, wide: bool) -> Table:
     """Methods down, data sets across: training and new rows, in percent; where there is room, what leaves a client."""
     from ..compare.methods import method_of
-    from ..compare.summary import best_of, mean_ranks
+    from ..compare.summary import best_by_set, mean_ranks
 
     datasets = list(dict.fromkeys(entry["dataset"] for entry in entries))
     by_cell = {(entry["method"], entry["dataset"]): entry for entry in entries}
     ranks = mean_ranks(entries, mode=mode)
-    best = {
-        (name, part): best_of([e for e in entries if e["dataset"] == name], part)
-        for name in datasets
-        for part in ("in", "out")
-    }
-    title = (
-        f"{score.upper()} %, {'one setting for all data' if mode == 'default' else 'ORACLE: setting picked by labels'}"
+    best = best_by_set(entries, ("in", "out"))
+    how = {"default": "one setting for all data", "oracle": "ORACLE: setting picked by labels"}[mode]
+    table = new_table(
+        title=f"{score.upper()} %, {how}", title_justify="left", title_style="bold", caption_justify="left"
     )
-    table = new_table(title=title, title_justify="left", title_style="bold", caption_justify="left")
     table.caption = "in|out: training|new rows; ° all in one cluster; rank: mean over data sets on new rows"
     table.add_column("method", no_wrap=True)
     if wide:
@@ -456,12 +442,18 @@ def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str, *, wide:
             table.add_section()
         group = method.group
         found = [by_cell.get((name, data)) for data in datasets]
-        seconds = sum(e["seconds"] for e in found if e is not None and e["n"])
-        table.add_row(
-            method.title, *([method.shares] if wide else []), *(_pair(e, best) for e in found),
-            f"{ranks[name]:.1f}" if name in ranks else "–", f"{seconds:.1f}", style="bold" if group == "ours" else "",
-        )  # fmt: skip
+        rank = f"{ranks[name]:.1f}" if name in ranks else "–"
+        table.add_row(*_line(method, found, best, rank, wide=wide), style="bold" if group == "ours" else "")
     return table
+
+
+def _line(
+    method: Method, found: Sequence[Any], best: Mapping[tuple[str, str], float | None], rank: str, *, wide: bool
+) -> list[Any]:
+    """Cells of one method."""
+    seconds = sum(entry["seconds"] for entry in found if entry is not None and entry["n"])
+    shares = [method.shares] if wide else []
+    return [method.title, *shares, *(_pair(entry, best) for entry in found), rank, f"{seconds:.1f}"]
 
 
 def _pair(entry: Mapping[str, Any] | None, best: Mapping[tuple[str, str], float | None]) -> Text:

@@ -207,6 +207,20 @@ def by_kind(rows: Sequence[Row], score: str, methods: Sequence[str]) -> list[dic
     return found
 
 
+Pair = tuple[float, float]  # on held-out and on training rows
+
+
+def _of_draws(rows: Iterable[Row], first: Sequence[str], score: str) -> dict[str, dict[str, dict[str, Pair]]]:
+    """Scores of the first split, by method, trial and data set."""
+    outside, inside = SCORES[score][1], SCORES["ari_in" if score.startswith("ari") else "acc_in"][1]
+    table: dict[str, dict[str, dict[str, Pair]]] = {}
+    for row in rows:
+        if row["dataset"] in first and row["split"] == 0 and row["method"] in DRAWN:
+            pair = (outside(row), inside(row)) if row["status"] == "ok" else (0.0, 0.0)
+            table.setdefault(row["method"], {}).setdefault(row["trial"], {})[row["dataset"]] = pair
+    return table
+
+
 def chosen_settings(rows: Iterable[Row], score: str = "ari") -> list[dict[str, Any]]:
     """Three ways to choose settings, on the first federation of each data set and the first split.
 
@@ -224,12 +238,7 @@ def chosen_settings(rows: Iterable[Row], score: str = "ari") -> list[dict[str, A
         ``datasets``.
     """
     first = first_federations()
-    outside, inside = SCORES[score][1], SCORES["ari_in" if score.startswith("ari") else "acc_in"][1]
-    table: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
-    for row in rows:
-        if row["dataset"] in first and row["split"] == 0 and row["method"] in DRAWN:
-            pair = (outside(row), inside(row)) if row["status"] == "ok" else (0.0, 0.0)
-            table.setdefault(row["method"], {}).setdefault(row["trial"], {})[row["dataset"]] = pair
+    table = _of_draws(rows, first, score)
     found = []
     for method in DRAWN:
         trials = table.get(method, {})

@@ -17,6 +17,7 @@ from fmtc.artifacts.runs import versions
 from fmtc.errors import FileError, InputError
 
 from ..datasets import FederatedDataset
+from ..datasets.catalogue import text_beside
 from . import evidence, federations, protocol
 from .grid import Cell, code_digest
 from .methods import METHODS
@@ -185,7 +186,7 @@ def _page(facts: Mapping[str, Any], data: Mapping[str, FederatedDataset]) -> str
         drawn = "twelve" if name in evidence.DRAWN else ""
         methods.append(f"| {method.title} (`{name}`) | {method.shares} | {drawn} |")
     development = "\n".join(f"- {name}: {why}" for name, why in federations.DEVELOPMENT.items())
-    return PAGE.format(
+    return text_beside(__package__, "protocol_page.md").format(
         rows=evidence.ROWS_OF_A_SILO,
         splits=evidence.SPLITS,
         limit=evidence.TIME_LIMIT,
@@ -198,69 +199,3 @@ def _page(facts: Mapping[str, Any], data: Mapping[str, FederatedDataset]) -> str
         facts=json.dumps(facts, indent=1, sort_keys=True),
         **{name: facts[name] for name in ("code", "commit", "plan")},
     )
-
-
-PAGE = """# Protocol of the comparison
-
-Written by `fmtc-bench freeze` **before** the run, and committed before it. `fmtc-bench paper` compares code, plan and
-rows with this page and refuses to run if one of them is another. Code `{code}`, commit `{commit}`, plan `{plan}`.
-
-## What is asked
-
-Does FMTC, with one setting for all data and without labels, cluster the rows of silos better than methods that do not
-pool rows?
-
-1. **Test federations.** {n_federations} federations of {n_datasets} data sets; nobody had fitted them before this page
-   was written. Sets come from packages of the Python index, as they were found there; a random forest had to be right
-   about their classes at least ten points more often than the largest class (`bench/benchmarks/worthwhile.py`), and no
-   clustering method saw them. Natural silos where there are; otherwise up to three dealings: *even* (random parts),
-   *skewed* (class shares of each silo from Dirichlet(1)), *missing* (each silo holds about two thirds of the classes).
-   At most {rows} rows of a silo, drawn once.
-2. **Everyone is told the same**: the rows, and the number of classes of the federation, also where a silo lacks some.
-3. **Splits.** {splits}. A fifth of each silo is held out. Units of columns, words and their weights come from the
-   training rows.
-4. **Primary scores**, on held-out rows: the adjusted Rand index (ARI), and ACC with the matching of clusters to classes
-   frozen on the training rows. Second: ACC with the best matching of the held-out rows, beside random labels and the
-   largest class.
-5. **Means.** Of silos, then of splits: the score of a federation. Of the dealings of a data set: the score of a data
-   set. A split on which a method fails, or needs more than {limit} s, counts 0.
-6. **Tests.** Over data sets, never over splits or dealings: Friedman's test, critical difference (Nemenyi, 5 %);
-   Wilcoxon's signed ranks of FMTC against each rival, with Holm's correction over all rivals; intervals of 95 % for the
-   mean difference by bootstrap over data sets (10,000 draws).
-7. **Settings.** The defaults, one for all data. Beside them, on the first federation of each data set and the first
-   split: twelve draws of the settings, as many for FMTC as for everyone. *Oracle*: the best draw by labels. *Other data
-   sets*: the draw that is best by labels on all other data sets. Both columns say so.
-8. **Silos differ** in all federations but the even ones. There, personalised FMTC is compared with plain averaging,
-   with an interval.
-9. **Looks.** The test federations are looked at once: this run. What it says is reported, whatever it says. It is the
-   second comparison: `first/` holds the first, by other code on other federations, which FMTC did not win. Those
-   federations have been development data since.
-
-## Test federations
-
-{federations}
-
-Where they come from:
-
-{origins}
-
-## Methods
-
-{methods}
-
-Methods that gather rows (uSC, k-means of the union) break the rules of the game. They are a pooled reference, in a
-block of their own, as are SMKC and MTSC, which need the rows of all silos, too. MTSC can be computed from d numbers of
-each silo, with the same result: that form of ours (`fed-mtsc`) stands among those that do not pool rows.
-
-## Development
-
-These data sets were used while FMTC was made, so they prove nothing here:
-
-{development}
-
-## Facts to check
-
-```json
-{facts}
-```
-"""

@@ -36,7 +36,9 @@ DONE = {
     "train": SCORED, "test": SCORED | {"acc_frozen": float}, "vote": SCORED, "seconds_fit": float,
     "peak_memory": float, "bytes_up": float, "bytes_down": float, "rounds": float, "history?": [[(float, None)]],
 }  # fmt: skip
-DECIDING = tuple(("compare", f"{name}.py") for name in ("federations", "methods", "protocol"))  # in the digest
+DECIDING = tuple(  # in the digest
+    ("compare", name) for name in ("federations.py", "federations.toml", "methods.py", "protocol.py")
+)
 PROTOCOL = 2  # raise it when a stored cell no longer means what a new one would
 
 
@@ -302,7 +304,7 @@ def code_digest() -> str:
     """Tells whether two rows were made by the same code of fmtc and of this package."""
     digest = hashlib.sha256()
     for root in (Path(fmtc.__file__).parent, Path(__file__).parents[1]):
-        for path in sorted(root.rglob("*.py")):
+        for path in sorted((*root.rglob("*.py"), *root.rglob("*.toml"))):
             parts = path.relative_to(root).parts
             if parts[0] not in ("audits", "cli", "compare", "report") or parts in DECIDING:
                 digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())

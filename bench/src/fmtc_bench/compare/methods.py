@@ -110,10 +110,6 @@ class _Guess:
 class RandomLabels(Baseline):
     """Labels drawn at random: what a score is worth."""
 
-    def __init__(self, n_clusters: int = 8, *, random_state: Any = None):
-        self.n_clusters = n_clusters
-        self.random_state = random_state
-
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Any], Mapping[str, Array]]:
         draws = {cid: int(stream(seed, cid, "guess").integers(2**31)) for cid in data}
         models = {cid: _Guess(self.n_clusters, draw) for cid, draw in draws.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,20 @@ def _figure(width: float, height: float) -> Any:
     layout: Any = figure.get_layout_engine()
     layout.set(w_pad=0.08, h_pad=0.08)
     return figure
+
+
+def _panels(n: int, most: int, size: Callable[[int, int], tuple[float, float]], *, sharey: bool = True) -> Any:
+    """A figure with n panels of horizontal lines, at most so many beside each other, and all its axes."""
+    columns = min(most, max(1, n))
+    lines = -(-n // columns)
+    figure = _figure(*size(lines, columns))
+    axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=sharey)
+    for i, ax in enumerate(axes.flat):
+        ax.set_visible(i < n)
+        ax.tick_params(axis="y", length=0)
+        ax.tick_params(labelbottom=True)
+        ax.grid(axis="x")
+    return figure, axes
 
 
 def save(figure: Any, path: Path) -> Path:
@@ -238,7 +252,6 @@ def sensitivity(rows: Sequence[Row], datasets: Sequence[str]) -> Any:
     """
     with style():
         import matplotlib as mpl
-        import matplotlib.patches
 
         figure = _figure(11.5, 3.9 * len(datasets))
         axes = figure.subplots(len(datasets), 2, squeeze=False, width_ratios=[1.5, 1])
@@ -248,37 +261,43 @@ def sensitivity(rows: Sequence[Row], datasets: Sequence[str]) -> Any:
                 [[_scores(rows, name, with_tensor(alpha=a, beta=b), "acc", part) for b in BETAS] for a in ALPHAS]
                 for part in ("in", "out")
             )
-            shown, mean = (
-                np.array([[v.mean() if len(v) else np.nan for v in line] for line in found])
-                for found in (inside, outside)
-            )
-            spread = np.array([[_spread(v) for v in line] for line in inside])
             width = 0.84 / len(ALPHAS)
-            for i, alpha in enumerate(ALPHAS):
+            for i, (alpha, line) in enumerate(zip(ALPHAS, inside, strict=True)):
                 place = np.arange(len(BETAS)) + (i - (len(ALPHAS) - 1) / 2) * width
-                bars.bar(place, shown[i], 0.92 * width, yerr=spread[i], color=shades[i], label=f"{alpha:g}",
-                         error_kw={"elinewidth": 0.8, "ecolor": INK})  # fmt: skip
+                bars.bar(place, _means(line), 0.92 * width, yerr=list(map(_spread, line)), color=shades[i],
+                         label=f"{alpha:g}", error_kw={"elinewidth": 0.8, "ecolor": INK})  # fmt: skip
             bars.set_xticks(range(len(BETAS)), [f"{b:g}" for b in BETAS])
             bars.set(xlabel="beta", ylabel="ACC on training rows, %", ylim=(0, 100), title=_title(name))
             bars.legend(title="alpha", ncols=len(ALPHAS), loc="upper center", columnspacing=1, handlelength=1)
             bars.grid(axis="y")
-            top = np.nanmax(mean)
-            low = min(np.nanmin(mean), top - 10)  # a difference of a point should not look like one of ten
-            picture = heat.imshow(mean, cmap="viridis", aspect="auto", vmin=low, vmax=top)
-            middle = (low + top) / 2
-            for i, j in np.argwhere(np.isfinite(mean)):
-                heat.text(j, i, f"{mean[i, j]:.1f}", ha="center", va="center",
-                          color="white" if mean[i, j] < middle else "black")  # fmt: skip
-            heat.set_xticks(range(len(BETAS)), [f"{b:g}" for b in BETAS])
-            heat.set_yticks(range(len(ALPHAS)), [f"{a:g}" for a in ALPHAS])
-            heat.set(xlabel="beta", ylabel="alpha")
-            for i, j in np.argwhere([[with_tensor(alpha=a, beta=b) == with_tensor() for b in BETAS] for a in ALPHAS]):
-                heat.add_patch(mpl.patches.Rectangle((j - 0.47, i - 0.47), 0.94, 0.94, fill=False, ec="white", lw=2.5))
-                heat.set_title("framed: the default", weight="normal", size=10)
-            heat.spines[:].set_visible(False)
-            heat.tick_params(length=0)
+            picture = _heat(heat, np.array(list(map(_means, outside))))
             figure.colorbar(picture, ax=heat, label="ACC on held-out rows, %").outline.set_visible(False)
         return figure
+
+
+def _means(line: Sequence[Array]) -> Array:
+    return np.array([values.mean() if len(values) else np.nan for values in line])
+
+
+def _heat(ax: Any, mean: Array) -> Any:
+    """A number for each alpha and beta; the default is framed."""
+    from matplotlib.patches import Rectangle
+
+    top = np.nanmax(mean)
+    low = min(np.nanmin(mean), top - 10)  # a difference of a point should not look like one of ten
+    picture = ax.imshow(mean, cmap="viridis", aspect="auto", vmin=low, vmax=top)
+    for i, j in np.argwhere(np.isfinite(mean)):
+        color = "white" if mean[i, j] < (low + top) / 2 else "black"
+        ax.text(j, i, f"{mean[i, j]:.1f}", ha="center", va="center", color=color)
+    ax.set_xticks(range(len(BETAS)), [f"{b:g}" for b in BETAS])
+    ax.set_yticks(range(len(ALPHAS)), [f"{a:g}" for a in ALPHAS])
+    ax.set(xlabel="beta", ylabel="alpha")
+    for i, j in np.argwhere([[with_tensor(alpha=a, beta=b) == with_tensor() for b in BETAS] for a in ALPHAS]):
+        ax.add_patch(Rectangle((j - 0.47, i - 0.47), 0.94, 0.94, fill=False, ec="white", lw=2.5))
+        ax.set_title("framed: the default", weight="normal", size=10)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    return picture
 
 
 # ----------------------------------------------------------------------------------------- training and new rows
@@ -302,38 +321,32 @@ def inside_outside(rows: Sequence[Row], score: str = "acc") -> Any:
         for e in summarise(of_tables(rows), score=score)
         if e["mode"] == "default" and e["method"] in COMPARED
     }
-    sets = [name for name in DATASETS if any(name == data for data, _ in entries)]
-    shown = [name for name in COMPARED if any(name == method for _, method in entries)]
-    columns = min(5, max(1, len(sets)))
-    lines = -(-len(sets) // columns)
+    seen = {name for cell in entries for name in cell}
+    sets, shown = ([name for name in names if name in seen] for names in (DATASETS, COMPARED))
     with style():
-        figure = _figure(2.5 * columns + 1.6, (0.36 * len(shown) + 1.0) * lines + 0.5)
-        axes = figure.subplots(lines, columns, squeeze=False, sharey=True, sharex=True)
+        figure, axes = _panels(len(sets), 5, lambda n, m: (2.5 * m + 1.6, (0.36 * len(shown) + 1.0) * n + 0.5))
         place = np.arange(len(shown))
         for ax, name in zip(axes.flat, sets, strict=False):
+            mine = [entries.get((name, method), {}) for method in shown]
             for part, offset, color, label in (
                 ("in", -0.19, INSIDE, "training rows"), ("out", 0.19, OUTSIDE, "held-out rows")
             ):  # fmt: skip
-                mine = [entries.get((name, method), {}) for method in shown]
-                values, spreads = (
-                    np.array([100 * entry.get(key, np.nan) for entry in mine]) for key in (part, part + "_sd")
-                )
-                ax.barh(place + offset, values, 0.36, color=color, label=label, xerr=np.nan_to_num(spreads),
+                ax.barh(place + offset, _percent(mine, part), 0.36, color=color, label=label,
+                        xerr=np.nan_to_num(_percent(mine, f"{part}_sd")),
                         error_kw={"elinewidth": 0.8, "ecolor": INK})  # fmt: skip
             ax.set_title(_title(name))
             ax.set(xlim=(0, 100), ylim=(len(shown) - 0.4, -0.6), xticks=range(0, 100, 20))
             ax.set_yticks(place, [METHODS[method].title for method in shown])
-            ax.tick_params(axis="y", length=0)
-            ax.tick_params(labelbottom=True)
-            ax.grid(axis="x")
-        for ax in axes.flat[len(sets) :]:
-            ax.set_visible(False)
         for label in (text for ax in axes[:, 0] for text in ax.get_yticklabels() if text.get_text() == "FMTC"):
             label.set_weight("bold")
         if sets:
             figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
         figure.supxlabel(f"{score.upper()}, %; bars are means over splits, lines standard deviations", size=10)
         return figure
+
+
+def _percent(entries: Sequence[Mapping[str, Any]], key: str) -> Array:
+    return np.array([100 * entry.get(key, np.nan) for entry in entries])
 
 
 # ------------------------------------------------------------------------------------------ critical difference
@@ -483,26 +496,13 @@ def ablation_dots(rows: Sequence[Row]) -> Any:
     entries = ablation_entries(rows)
     panels = list(dict.fromkeys(entry["what"] for entry in entries))
     sets = list(dict.fromkeys(entry["dataset"] for entry in entries))
-    columns = min(4, max(1, len(panels)))
-    lines = -(-len(panels) // columns)
     with style():
-        figure = _figure(3.1 * columns, 2.35 * lines + 0.9)
-        axes = figure.subplots(lines, columns, squeeze=False, sharex=True)
+        figure, axes = _panels(len(panels), 4, lambda n, m: (3.1 * m, 2.35 * n + 0.9), sharey=False)
         for ax, what in zip(axes.flat, panels, strict=False):
             mine = [entry for entry in entries if entry["what"] == what]
             values = list(dict.fromkeys(entry["value"] for entry in mine))
             for i, value in enumerate(values):
-                here = [entry for entry in mine if entry["value"] == value and not entry["default"]]
-                if not here:
-                    ax.plot(0, i, marker="o", color="white", markeredgecolor=INK, markersize=7)
-                    continue
-                if len(sets) > 1:
-                    ax.plot([np.mean([entry["gain"] for entry in here])] * 2, [i - 0.36, i + 0.36], color=INK, lw=2.2)
-                shift = np.linspace(-0.25, 0.25, len(sets)) if len(sets) > 1 else [0.0]
-                for entry in here:
-                    j = sets.index(entry["dataset"])
-                    ax.errorbar(entry["gain"], i + shift[j], xerr=np.nan_to_num(entry["gain_sd"]), color=COLORS[j],
-                                marker=MARKERS[j], markersize=5, elinewidth=0.9)  # fmt: skip
+                _dots(ax, i, [entry for entry in mine if entry["value"] == value and not entry["default"]], sets)
             defaults = {entry["value"] for entry in mine if entry["default"]}
             ax.set_yticks(range(len(values)), values)
             for label in ax.get_yticklabels():
@@ -510,11 +510,6 @@ def ablation_dots(rows: Sequence[Row]) -> Any:
             ax.set(ylim=(len(values) - 0.4, -0.6), title=WHAT.get(what, what))
             ax.axvline(0, color=QUIET, lw=0.9, zorder=0)
             ax.locator_params(axis="x", nbins=5)
-            ax.tick_params(axis="y", length=0)
-            ax.tick_params(labelbottom=True)
-            ax.grid(axis="x")
-        for ax in axes.flat[len(panels) :]:
-            ax.set_visible(False)
         from matplotlib.lines import Line2D
 
         keys = [Line2D([], [], marker=MARKERS[j], color=COLORS[j], ls="", label=_title(n)) for j, n in enumerate(sets)]
@@ -523,3 +518,17 @@ def ablation_dots(rows: Sequence[Row]) -> Any:
         figure.legend(handles=keys, loc="outside upper center", ncols=len(keys), columnspacing=1.2, handletextpad=0.3)
         figure.supxlabel("change of ACC on held-out rows against the default (in bold), percent points", size=10)
         return figure
+
+
+def _dots(ax: Any, place: int, entries: Sequence[Mapping[str, Any]], sets: Sequence[str]) -> None:
+    """One value of a setting: a dot for each data set and their mean; hollow for the default."""
+    if not entries:
+        ax.plot(0, place, marker="o", color="white", markeredgecolor=INK, markersize=7)
+        return
+    if len(sets) > 1:
+        ax.plot([np.mean([entry["gain"] for entry in entries])] * 2, [place - 0.36, place + 0.36], color=INK, lw=2.2)
+    shift = np.linspace(-0.25, 0.25, len(sets)) if len(sets) > 1 else [0.0]
+    for entry in entries:
+        j = sets.index(entry["dataset"])
+        ax.errorbar(entry["gain"], place + shift[j], xerr=np.nan_to_num(entry["gain_sd"]), color=COLORS[j],
+                    marker=MARKERS[j], markersize=5, elinewidth=0.9)  # fmt: skip

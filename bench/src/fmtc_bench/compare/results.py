@@ -147,18 +147,24 @@ def _figures(rows: Sequence[Row], with_clouds: bool) -> Iterator[tuple[str, Call
         for score in paper.SCORES:
             yield f"inside_outside_{score}", partial(plots.inside_outside, rows, score)
     for score in comparison.PRIMARY:
-        entry = comparison.compare(rows, score)
-        if entry:
-            test, title = entry["friedman"], entry["title"]
-            yield f"critical_difference_{score}", partial(plots.critical_difference, test, title)
-            if comparison.ALONE in {line["name"] for line in entry["lines"]}:
-                yield f"gains_{score}", partial(plots.gains, rows, score)
-            yield f"intervals_{score}", partial(plots.intervals, entry)
+        yield from _figures_of_test(rows, score)
     if any(not entry["default"] for entry in tables.ablation_entries(rows)):
         yield "ablations", lambda: plots.ablation_dots(rows)
     here = evidence.here(evidence.CLOUDS)
     if with_clouds and here:
         yield "clouds", lambda: plots.clouds({name: protocol.dataset(name) for name in here})
+
+
+def _figures_of_test(rows: Sequence[Row], score: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    from . import plots
+
+    entry = comparison.compare(rows, score)
+    if not entry:
+        return
+    yield f"critical_difference_{score}", partial(plots.critical_difference, entry["friedman"], entry["title"])
+    if comparison.ALONE in {line["name"] for line in entry["lines"]}:
+        yield f"gains_{score}", partial(plots.gains, rows, score)
+    yield f"intervals_{score}", partial(plots.intervals, entry)
 
 
 # ---------------------------------------------------------------------------------------------------------- captions

@@ -80,6 +80,16 @@ def best_of(entries: Iterable[Mapping[str, Any]], part: str) -> float | None:
     return max((score for entry in entries if not np.isnan(score := score_of(entry, part))), default=None)
 
 
+def best_by_set(entries: Sequence[Mapping[str, Any]], parts: Iterable[str]) -> dict[tuple[str, str], float | None]:
+    """`best_of` the entries of each data set, by data set and part."""
+    sets = dict.fromkeys(entry["dataset"] for entry in entries)
+    return {
+        (name, part): best_of([entry for entry in entries if entry["dataset"] == name], part)
+        for part in parts
+        for name in sets
+    }
+
+
 def mean_ranks(entries: Iterable[Mapping[str, Any]], part: str = "out", mode: str = "default") -> dict[str, float]:
     """Place of each method among all, averaged over data sets: 1 is best, ties share.
 

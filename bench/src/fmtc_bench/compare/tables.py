@@ -10,7 +10,7 @@ import numpy as np
 from . import paper
 from .evidence import DATASETS, TRIED, Row, ablations
 from .methods import METHODS
-from .summary import PARTS, best_of, mean_ranks, score_of, summarise
+from .summary import PARTS, best_by_set, mean_ranks, score_of, summarise
 
 # -------------------------------------------------------------------------------------------------------- tables
 
@@ -50,10 +50,11 @@ def table(
     mine = [row for row in of_tables(rows) if row["method"] in methods]
     found = [entry for entry in summarise(mine, score=score) if entry["mode"] == mode]
     entries = {(entry["dataset"], entry["method"]): entry for entry in found}
-    full = {name for name in DATASETS if all((name, method) in entries for _, method in entries)}
-    ranks = mean_ranks(found, parts[-1], mode) | mean_ranks([e for e in found if e["dataset"] in full], parts[-1], mode)
-    sets = [name for name in DATASETS if any(name == data for data, _ in entries)]
-    best = {(name, part): best_of([e for e in found if e["dataset"] == name], part) for name in sets for part in parts}
+    seen, run = ({entry[key] for entry in found} for key in ("dataset", "method"))
+    full = [entry for entry in found if all((entry["dataset"], method) in entries for method in run)]
+    ranks = mean_ranks(found, parts[-1], mode) | mean_ranks(full, parts[-1], mode)
+    sets = [name for name in DATASETS if name in seen]
+    best = best_by_set(found, parts)
     lines = ["| | " + " | ".join([*sets, "rank"]) + " |", "|---" * (len(sets) + 2) + "|"]
     for method in (*ranks, *dict.fromkeys(method for _, method in entries if method not in ranks)):
         shown = [_cell(entries.get((name, method)), score, parts, best) for name in sets]

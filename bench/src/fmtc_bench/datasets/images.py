@@ -7,8 +7,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,39 +16,17 @@ import numpy as np
 
 from fmtc.errors import DatasetError
 
-from .base import Archive, FederatedDataset, Source, label_skew
+from .base import FederatedDataset, Source, label_skew
+from .catalogue import Code, facts, source
 from .download import expect_count, members, only_archive
 
 Array = np.ndarray
 
-CONDITIONS = {  # of the Yale images, in the order of the official file; the client of each is our grouping
-    "centerlight": "lighting",
-    "glasses": "neutral",
-    "happy": "expression",
-    "leftlight": "lighting",
-    "noglasses": "neutral",
-    "normal": "neutral",
-    "rightlight": "lighting",
-    "sad": "expression",
-    "sleepy": "expression",
-    "surprised": "expression",
-    "wink": "expression",
-}
-CATEGORIES = (
-    *("plug_adapter", "mobile_phone", "scissor", "light_bulb", "can"),
-    *("glasses", "ball", "marker", "cup", "remote_control"),
-)
-ACTIONS = (
-    *("swipe left", "swipe right", "wave", "clap", "throw", "arm cross", "basketball shoot", "draw x"),
-    *("draw circle clockwise", "draw circle counter clockwise", "draw triangle", "bowling", "boxing", "baseball swing"),
-    *("tennis swing", "arm curl", "tennis serve", "push", "knock", "catch", "pickup and throw", "jog", "walk"),
-    *("sit to stand", "stand to sit", "lunge", "squat"),
-)
-ARM, LEG = ("shoulder", "elbow", "wrist", "hand"), ("upper leg", "knee", "ankle", "foot")
-JOINTS = (
-    *("head", "neck", "spine", "hip"),
-    *(f"{side} {part}" for limb in (ARM, LEG) for side in ("left", "right") for part in limb),
-)
+FACTS = facts("images")
+CONDITIONS: dict[str, str] = FACTS["yale"]["conditions"]  # in the order of the file; the client of each is our grouping
+CATEGORIES: tuple[str, ...] = tuple(FACTS["core50"]["categories"])
+ACTIONS: tuple[str, ...] = tuple(FACTS["utd_mhad"]["actions"])
+JOINTS: list[str] = FACTS["utd_mhad"]["joints"]
 HIP = JOINTS.index("hip")
 N_GESTURES = 14
 N_THINGS, N_POSES = 20, 72  # of COIL-20: a picture every 5 degrees
@@ -104,7 +81,7 @@ def _assigned(source: Source, X: Array, y: Array, deal: tuple[int, float, int], 
     return _dataset(source, X, y, clients, name=f"{source.name}-skew{concentration:g}-seed{seed}", **more)
 
 
-def _numbered(word: str, n: int) -> tuple[str, ...]:
+def _names(word: str, n: int) -> tuple[str, ...]:
     return tuple(f"{word}{i + 1}" for i in range(n))
 
 
@@ -130,7 +107,7 @@ def _read_yale(source: Source, folder: Path, *, size: int = 32) -> FederatedData
     name = source.name
     if size == 64:
         X, name = stored_arrays(source, folder, "X64")[2], f"{source.name}-64"
-    more = {"feature_names": _pixels(size), "class_names": _numbered("person", 15), "recipe": "standardize"}
+    more = {"feature_names": _pixels(size), "class_names": _names("person", 15), "recipe": "standardize"}
     return _dataset(source, X / 255, y, clients, name=name, **more)
 
 
@@ -148,13 +125,13 @@ def _read_yaleb(
 
 def _read_faces(source: Source, folder: Path, n_persons: int, deal: tuple[int, float, int]) -> FederatedDataset:
     X, y = stored_arrays(source, folder)
-    more = {"feature_names": _pixels(32), "class_names": _numbered("person", n_persons), "recipe": "standardize"}
+    more = {"feature_names": _pixels(32), "class_names": _names("person", n_persons), "recipe": "standardize"}
     return _assigned(source, X / 255, y, deal, **more)
 
 
 def _read_coil20(source: Source, folder: Path) -> FederatedDataset:
     X, y, clients = stored_arrays(source, folder, "client")
-    names = {"feature_names": _pixels(32), "class_names": _numbered("object", N_THINGS)}
+    names = {"feature_names": _pixels(32), "class_names": _names("object", N_THINGS)}
     return _dataset(source, X / 255, y - 1, clients, recipe="standardize", **names)
 
 
@@ -168,7 +145,7 @@ def _read_keck(source: Source, folder: Path) -> FederatedDataset:
     X, y, clients = stored_arrays(source, folder, "client")
     cells = [f"cell {i},{j}" for i in range(CELLS) for j in range(CELLS)]
     columns = [f"{what} {t + 1} {cell}" for what in ("motion", "shape") for t in range(MOMENTS) for cell in cells]
-    names = {"feature_names": tuple(columns), "class_names": _numbered("gesture", N_GESTURES)}
+    names = {"feature_names": tuple(columns), "class_names": _names("gesture", N_GESTURES)}
     return _dataset(source, X.astype(np.float64), y, clients, **names)
 
 
@@ -281,19 +258,29 @@ def _convert_yaleb(archives: tuple[Path, ...], folder: Path) -> None:
     np.savez_compressed(folder / "yaleb.npz", X=X, y=y)
 
 
+def _numbered(
+    path: Path, pattern: str, wanted: Callable[..., bool] = lambda *numbers: True, limit: int = 2 * 2**30
+) -> Iterator[tuple[tuple[int, ...], str, bytes]]:
+    """Files of an archive whose names match: the numbers in the name, the name, the content."""
+
+    found: dict[str, tuple[int, ...]] = {}
+
+    def is_one(name: str) -> bool:
+        match = re.search(pattern, name)
+        found[name] = () if match is None else tuple(map(int, match.groups()))
+        return match is not None and wanted(*found[name])
+
+    for name, content in members(path, wanted=is_one, limit=limit):
+        yield found[name], name, content
+
+
 def _convert_core50(archives: tuple[Path, ...], folder: Path) -> None:
     """core50_128x128.zip: every 20th frame, reduced to 32 x 32 by means of 4 x 4 pixels, one after the other."""
     path = only_archive(archives, "core50_128x128.zip")
     image = _extra("PIL.Image")
-    frame = re.compile(r"(?:^|/)s(\d+)/o(\d+)/C_\d+_\d+_(\d+)\.png$")
-
-    def wanted(name: str) -> bool:
-        found = frame.search(name)
-        return found is not None and int(found[3]) % STRIDE == 0
-
+    frames_of = r"(?:^|/)s(\d+)/o(\d+)/C_\d+_\d+_(\d+)\.png$"
     rows = []
-    for name, content in members(path, wanted=wanted):
-        session, thing, number = map(int, frame.search(name).groups())  # type: ignore[union-attr]
+    for (session, thing, number), name, content in _numbered(path, frames_of, lambda _, __, k: k % STRIDE == 0):
         if not (1 <= session <= 11 and 1 <= thing <= 50):
             raise DatasetError(f"{path.name} holds {name}, expected sessions s1 to s11 and objects o1 to o50")
         rows.append((session, thing, number, _thumbnail(image, content, f"{name} in {path.name}")))
@@ -318,10 +305,8 @@ def _convert_coil20(archives: tuple[Path, ...], folder: Path) -> None:
     """coil-20-proc.zip: obj1__0.png to obj20__71.png, reduced to 32 x 32 by means of 4 x 4 pixels."""
     path = only_archive(archives, "coil-20-proc.zip")
     image = _extra("PIL.Image")
-    picture = re.compile(r"(?:^|/)obj(\d+)__(\d+)\.png$")
     rows = {}
-    for name, content in members(path, wanted=lambda name: picture.search(name) is not None):
-        thing, pose = map(int, picture.search(name).groups())  # type: ignore[union-attr]
+    for (thing, pose), name, content in _numbered(path, r"(?:^|/)obj(\d+)__(\d+)\.png$"):
         if not (1 <= thing <= N_THINGS and pose < N_POSES):
             raise DatasetError(
                 f"{path.name} holds {name}, expected objects 1 to {N_THINGS} and poses 0 to {N_POSES - 1}"
@@ -366,10 +351,8 @@ def _even(series: Array, n: int = MOMENTS) -> Array:
 def _convert_utd_mhad(archives: tuple[Path, ...], folder: Path) -> None:
     """Skeleton.zip: d_skel (20 joints, 3 coordinates, frames) of each aN_sN_tN_skeleton.mat."""
     path = only_archive(archives, "Skeleton.zip")
-    trial = re.compile(r"(?:^|/)a(\d+)_s(\d+)_t(\d+)_skeleton\.mat$")
     rows = {}
-    for name, content in members(path, wanted=lambda name: trial.search(name) is not None):
-        action, person, repeat = map(int, trial.search(name).groups())  # type: ignore[union-attr]
+    for (action, person, repeat), name, content in _numbered(path, r"(?:^|/)a(\d+)_s(\d+)_t(\d+)_skeleton\.mat$"):
         (skeleton,) = _matlab(content, f"{name} in {path.name}", "d_skel")
         if not 1 <= action <= len(ACTIONS):
             raise DatasetError(f"{path.name} holds {name}, expected actions a1 to a{len(ACTIONS)}")
@@ -413,31 +396,31 @@ def _convert_keck(archives: tuple[Path, ...], folder: Path) -> None:
     """
     lists = [path for path in archives if path.suffix == ".txt"]
     path = only_archive(tuple(p for p in archives if p not in lists), "Keck_Dataset.zip, besides sequences.txt")
-    frames = _sequences(lists[0]) if lists else None
-    video = re.compile(r"person ?(\d+)_gesture ?(\d+)[^/]*\.(?:avi|mp4|mpg|mpeg|mov|wmv)$", re.IGNORECASE)
+    frames = _sequences(lists[0]) if lists else {}
+    video = r"(?i)person ?(\d+)_gesture ?(\d+)[^/]*\.(?:avi|mp4|mpg|mpeg|mov|wmv)$"
     rows, n_videos = {}, 0
-    for name, content in members(path, wanted=lambda name: video.search(name) is not None, limit=VIDEO_BYTES):
-        person, gesture = map(int, video.search(name).groups()[:2])  # type: ignore[union-attr]
+    for (person, gesture), name, content in _numbered(path, video, limit=VIDEO_BYTES):
         if not 1 <= gesture <= N_GESTURES:
             raise DatasetError(f"{path.name} holds {name}, expected gestures 1 to {N_GESTURES}")
         n_videos += 1
         film = _film(content, f"{name} in {path.name}")
         part = "testing" if "test" in name.lower() else "training"
-        if frames is not None and (part, person, gesture) not in frames:
+        if lists and (part, person, gesture) not in frames:
             raise DatasetError(f"{lists[0].name} names no frames of person {person}, gesture {gesture}, {part}")
-        for k, (first, last) in enumerate([(0, len(film))] if frames is None else frames[part, person, gesture]):
+        for k, (first, last) in enumerate(frames.get((part, person, gesture), [(0, len(film))])):
             rows[person, gesture, part, k + 1] = _motion_and_shape(film[first : last + 1], f"{name} in {path.name}")
     if not rows:
         raise DatasetError(f"{path.name} holds no video like training files/person1_gesture1_1.avi, so it is not Keck")
     expect_count("keck", n_videos, 98, "videos")
     keys = sorted(rows)
+    persons, gestures, parts, repetitions = zip(*keys, strict=True)
     np.savez_compressed(
         folder / "keck.npz",
         X=np.stack([rows[key] for key in keys]).astype(np.float32),
-        y=np.array([gesture - 1 for _, gesture, _, _ in keys]),
-        client=np.array([f"person{person}" for person, _, _, _ in keys]),
-        part=np.array([part for _, _, part, _ in keys]),
-        repetition=np.array([k for _, _, _, k in keys]),
+        y=np.array(gestures) - 1,
+        client=np.array([f"person{person}" for person in persons]),
+        part=np.array(parts),
+        repetition=np.array(repetitions),
     )
 
 
@@ -489,222 +472,15 @@ def _motion_and_shape(film: Array, name: str) -> Array:
 
 # -------------------------------------------------------------------------------------------------------- the sources
 
-_CAI = "http://www.cad.zju.edu.cn/home/dengcai/Data"
-_ASSIGNED = (
-    "Images have no client: those of each person are assigned in Dirichlet proportions, with the seed in the name."
-)
-_ASSIGNMENT = {
-    "n_clients": "number of clients that the rows are assigned to",
-    "concentration": "of the Dirichlet proportions: large is even, small is skewed",
-    "seed": "of the assignment",
+CODE: dict[str, Code] = {
+    "yale": (_read_yale, _convert_yale),
+    "core50": (_read_core50, _convert_core50),
+    "core50_sample": (_read_core50, None),
+    "keck": (_read_keck, _convert_keck),
+    "orl": (_read_orl, _convert_orl),
+    "yaleb": (_read_yaleb, _convert_yaleb),
+    "coil20": (_read_coil20, _convert_coil20),
+    "utd_mhad": (_read_utd_mhad, _convert_utd_mhad),
+    "digits": (_read_digits, None),
 }
-_FACES_LICENCE = "Free for research; cite the source."
-_CORE50 = Source(
-    name="core50",
-    title="CORe50, every 20th frame",
-    folder="core50",
-    files=("core50.npz",),
-    modality="images",
-    clients="recording session: place and light",
-    classes="10 kinds of hand-held objects",
-    homepage="https://vlomonaco.github.io/core50/",
-    licence="Creative Commons Attribution 4.0 (CC BY 4.0).",
-    citation=(
-        "V. Lomonaco and D. Maltoni. CORe50: a new dataset and benchmark for continuous object recognition. "
-        "Proceedings of the 1st Annual Conference on Robot Learning, PMLR 78:17-26, 2017."
-    ),
-    provenance=(
-        "Every 20th frame (number 0, 20, ...) of each video of 50 objects in 11 sessions, reduced from 128 x 128 to "
-        "32 x 32 colour pixels by means and divided by 255: about 8,250 of 164,866 images. The download has about "
-        "6 GB. The archive was not available: the converter is tested on its layout only, and none of our results "
-        "uses it."
-    ),
-    read=_read_core50,
-    convert=_convert_core50,
-    archives=(Archive("http://bias.csr.unibo.it/maltoni/download/core50/core50_128x128.zip"),),
-)
-
-SOURCES: tuple[Source, ...] = (
-    Source(
-        name="yale",
-        title="Yale faces",
-        folder="yale",
-        files=("yale.npz",),
-        modality="images",
-        clients="lighting, expression or neutral image (our grouping of the 11 conditions)",
-        classes="15 persons",
-        homepage="http://www.cad.zju.edu.cn/home/dengcai/Data/FaceData.html",
-        licence=_FACES_LICENCE,
-        citation=(
-            "P. N. Belhumeur, J. P. Hespanha and D. J. Kriegman. Eigenfaces vs. Fisherfaces: recognition using class "
-            "specific linear projection. IEEE Transactions on Pattern Analysis and Machine Intelligence 19(7):711-720, "
-            "1997."
-        ),
-        provenance=(
-            "Grey images of 15 persons in 11 conditions, in the aligned crops of Deng Cai, divided by 255. The paper "
-            "names no clients; ours group the conditions: lighting (3 images of each person), expression (5), "
-            "neutral (3)."
-        ),
-        read=_read_yale,
-        convert=_convert_yale,
-        archives=(Archive(f"{_CAI}/Yale/Yale_32x32.mat"), Archive(f"{_CAI}/Yale/Yale_64x64.mat")),
-        options={"size": "32 or 64, the width of the images in pixels"},
-    ),
-    _CORE50,
-    replace(
-        _CORE50,
-        name="core50_sample",
-        title="CORe50, a sample of 100 images: too small for results",
-        folder="core50_sample",
-        files=("core50_sample.npz",),
-        provenance=(
-            "A sample of 100 of the 164,866 images of CORe50, to show the format: about ten from each of ten sessions, "
-            "reduced to 32 x 32 colour pixels and divided by 255. Far too small for results; none of our results uses "
-            "it."
-        ),
-        convert=None,
-        archives=(),
-    ),
-    Source(
-        name="keck",
-        title="Keck gestures",
-        folder="keck",
-        files=("keck.npz",),
-        modality="movements",
-        clients="person",
-        classes="14 military hand signals",
-        homepage="http://www.zhuolin.umiacs.io/Keckgesturedataset.html",
-        licence="No licence text is known to us; see the home page before any use.",
-        citation=(
-            "Z. Jiang, Z. Lin and L. S. Davis. Recognizing human actions by learning and matching shape-motion "
-            "prototype trees. IEEE Transactions on Pattern Analysis and Machine Intelligence 34(3):533-547, 2012."
-        ),
-        provenance=(
-            "42 training videos (3 persons, static camera) and 56 test videos (4 persons, moving camera), both used; "
-            "one row for each repetition of a gesture that sequences.txt lists. Features are ours: change between "
-            "consecutive frames and difference from the median frame, in 8 x 8 cells of the image and 16 intervals of "
-            "time. The archive was not available: its layout is taken from public code that reads it, and none of our "
-            "results uses it."
-        ),
-        read=_read_keck,
-        convert=_convert_keck,
-        archives=(
-            Archive("http://www.zhuolin.umiacs.io/PrototypeTree/Keck_Dataset.zip"),
-            Archive("http://www.zhuolin.umiacs.io/PrototypeTree/sequences.txt"),
-        ),
-    ),
-    Source(
-        name="orl",
-        title="ORL faces",
-        folder="orl",
-        files=("orl.npz",),
-        modality="images",
-        clients="assigned at random (label skew)",
-        classes="40 persons",
-        homepage="https://cam-orl.co.uk/facedatabase.html",
-        licence=_FACES_LICENCE,
-        citation=(
-            "F. S. Samaria and A. C. Harter. Parameterisation of a stochastic model for human face identification. "
-            "Proceedings of the 2nd IEEE Workshop on Applications of Computer Vision, 138-142, 1994."
-        ),
-        provenance=(
-            f"Ten grey images of each of 40 persons, in the 32 x 32 crops of Deng Cai, divided by 255. {_ASSIGNED}"
-        ),
-        read=_read_orl,
-        convert=_convert_orl,
-        archives=(Archive(f"{_CAI}/ORL/ORL_32x32.mat"),),
-        options=_ASSIGNMENT,
-    ),
-    Source(
-        name="yaleb",
-        title="Extended Yale B faces",
-        folder="yaleb",
-        files=("yaleb.npz",),
-        modality="images",
-        clients="assigned at random (label skew)",
-        classes="38 persons",
-        homepage="http://vision.ucsd.edu/~leekc/ExtYaleDatabase/ExtYaleB.html",
-        licence=_FACES_LICENCE,
-        citation=(
-            "K.-C. Lee, J. Ho and D. J. Kriegman. Acquiring linear subspaces for face recognition under variable "
-            "lighting. IEEE Transactions on Pattern Analysis and Machine Intelligence 27(5):684-698, 2005."
-        ),
-        provenance=(
-            "59 to 64 frontal grey images of each of 38 persons in different light, in the 32 x 32 crops of Deng Cai, "
-            f"divided by 255. {_ASSIGNED}"
-        ),
-        read=_read_yaleb,
-        convert=_convert_yaleb,
-        archives=(Archive(f"{_CAI}/YaleB/YaleB_32x32.mat"),),
-        options=_ASSIGNMENT,
-    ),
-    Source(
-        name="coil20",
-        title="COIL-20 objects on a turntable",
-        folder="coil20",
-        files=("coil20.npz",),
-        modality="images",
-        clients="sector of the camera: view000 (0 to 85 degrees), view090, view180, view270 (our cut)",
-        classes="20 objects",
-        homepage="https://www.cs.columbia.edu/CAVE/software/softlib/coil-20.php",
-        licence=_FACES_LICENCE,
-        citation=(
-            "S. A. Nene, S. K. Nayar and H. Murase. Columbia Object Image Library (COIL-20). Technical report "
-            "CUCS-005-96, Columbia University, 1996."
-        ),
-        provenance=(
-            "A grey image every 5 degrees of each of 20 objects, reduced from 128 x 128 to 32 x 32 pixels and divided "
-            "by 255. Clients are our cut of the turn into four sectors, 18 images of each object in each."
-        ),
-        read=_read_coil20,
-        convert=_convert_coil20,
-        archives=(
-            Archive("https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-20/coil-20-proc.zip"),
-        ),
-    ),
-    Source(
-        name="utd_mhad",
-        title="UTD-MHAD skeletons",
-        folder="utd_mhad",
-        files=("skeleton.npz",),
-        modality="movements",
-        clients="person",
-        classes="27 actions",
-        homepage="https://personal.utdallas.edu/~kehtar/UTD-MHAD.html",
-        licence=_FACES_LICENCE,
-        citation=(
-            "C. Chen, R. Jafari and N. Kehtarnavaz. UTD-MHAD: a multimodal dataset for human action recognition "
-            "utilizing a depth camera and a wearable inertial sensor. IEEE International Conference on Image "
-            "Processing, 168-172, 2015."
-        ),
-        provenance=(
-            "Kinect skeletons of 8 persons who did each action four times (three in three cases): 20 joints x 3 "
-            "coordinates relative to the hip, in units of the median distance of the joint farthest from it, at 16 "
-            "equidistant times. Similar in kind to the Keck gestures, but not the same data."
-        ),
-        read=_read_utd_mhad,
-        convert=_convert_utd_mhad,
-        archives=(Archive("https://personal.utdallas.edu/~kehtar/UTD-MAD/Skeleton.zip"),),
-    ),
-    Source(
-        name="digits",
-        title="Handwritten digits of scikit-learn",
-        folder="digits",
-        files=(),
-        modality="images",
-        clients="assigned at random (label skew)",
-        classes="10 digits",
-        homepage="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
-        licence="Creative Commons Attribution 4.0 (CC BY 4.0).",
-        citation=(
-            "E. Alpaydin and C. Kaynak. Optical recognition of handwritten digits. UCI Machine Learning Repository, "
-            "1998. doi:10.24432/C50P49."
-        ),
-        provenance=(
-            "The 1,797 images of 8 x 8 pixels that come with scikit-learn, divided by 16. The writer of each is not "
-            "known: the images of each digit are assigned in Dirichlet proportions, with the seed in the name."
-        ),
-        read=_read_digits,
-        options=_ASSIGNMENT,
-    ),
-)
+SOURCES = tuple(source(name, FACTS[name], code) for name, code in CODE.items())

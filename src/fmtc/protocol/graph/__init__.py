@@ -1,0 +1,1 @@
+"""The graph view: its states, and one file for each phase."""

@@ -1,0 +1,1 @@
+"""The mixture view: its states, and one file for each phase."""

@@ -1,0 +1,350 @@
+"""Phases `em` and `settle`: rounds of the mixture, over columns and over the projections of the graph view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...errors import RefusedError
+from ...kernels.containment import MOST_SLICES
+from ...mixture import Cells, e_step, personal, summed
+from ...mixture.bounds import impossible_sums, limited
+from ...mixture.pooling import Pool, added, pooled, pulls, weighted
+from ...mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
+from ...privacy.rules import MixtureSums
+from ...server import RoundReport, ServerState, heard, noted, row_weights
+from ...settings import EM_ROUNDS, EM_TOL, Settings
+from ...state import reached
+from ..base import RESTARTS, Array, Phase, above, array, how_many
+from .coordinates import SAMPLE, sampled
+from .state import Counted, Mixture, MixtureServer, Tallied, category_levels, counted
+
+COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
+PROTECT = MixtureSums("Sums over rows; the policy says what becomes of those over few.")
+CLOSE = 8.0, 4.0  # distance and scatter of one client's projections, in medians: they are in a common frame
+
+
+def is_order(order: Any, sizes: Mapping[str, int]) -> str | None:
+    """Accept orders of 0, 1, 2, ..."""
+    right = np.array_equal(np.sort(order), np.arange(len(order)))
+    return None if right else f"is not an order of {len(order)} clusters"
+
+
+def _positive_definite(S: Any, sizes: Mapping[str, int]) -> str | None:
+    try:
+        np.linalg.cholesky(S)
+    except np.linalg.LinAlgError:
+        return "is not positive definite"
+    return None
+
+
+def _are_shares(P: Any, sizes: Mapping[str, int]) -> str | None:
+    return None if (P > 0).all() and np.allclose(P.sum(axis=-1), 1) else "does not hold shares above 0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """Common parameters of each start."""
+
+    keep: Array = array("s", "numbers of the starts that go on", "Which starts suit all silos.", kind="int")
+    means: Array = array(
+        "s K r", "common means of the concepts",
+        "Where the clusters of all silos lie; with two silos, roughly the other's.",
+    )  # fmt: skip
+    covariance: Array = array(
+        "s r r", "common covariance within concepts", "How columns vary together within clusters, over all silos.",
+        check=_positive_definite,
+    )  # fmt: skip
+    shares: Array = array(
+        "s K", "shares of the concepts in all rows", "How common each concept is; with two silos, at the other.",
+        check=_are_shares,
+    )  # fmt: skip
+    spread: Array = array(
+        "s K", "1/kappa: how far silos' means lie from the common one", "How alike the silos are.", check=above(-1e-300)
+    )
+    drift: Array = array("s", "the same for silos as a whole", "How far silos are shifted.", check=above(-1e-300))
+    profiles: Array | None = array(
+        "s K l", "shares of the levels of categories in each concept", "As `shares`, for categories.",
+        when="where columns are categories", check=above(0),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Sums over one client's rows; the server adds them up over clients."""
+
+    counts: Array = array("s K", "rows of each concept", "Exactly that.")
+    weights: Array = array("s K", "1/(1/counts + spread)", "Nothing besides `counts`.")
+    means: Array = array(
+        "s K r", "weights times the mean row of each concept, less the silo's shift",
+        "Where the silo's clusters lie; of a concept with one row, that row.",
+    )  # fmt: skip
+    scatter: Array = array(
+        "s h", "products of deviations from the silo's means, and of the weighted means",
+        "How the silo's columns vary together within clusters.",
+    )  # fmt: skip
+    spread: Array = array(
+        "s 2 K", "the silo's part in the estimate of spread", "How far its means lie from the common."
+    )
+    drift: Array = array("s 2", "the silo's part in the estimate of drift", "How far it is shifted as a whole.")
+    score: Array = array(
+        "s 3", "log-likelihood of the rows less penalties, the same integrated over the silo's means, number of rows",
+        "How well the common concepts suit the silo.",
+    )  # fmt: skip
+    level_weights: Array | None = array(
+        "s K q", "as weights, of rows that have the category", "How often categories are missing.",
+        when="where columns are categories",
+    )  # fmt: skip
+    levels: Array | None = array(
+        "s K l", "those weights times the shares of the levels",
+        "How often each level occurs in the silo's clusters; of a concept with one row, its levels.",
+        when="where columns are categories",
+    )  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------- what both phases do
+
+
+def asked(mixture: Mixture) -> Ask:
+    """The question of a round."""
+    return Ask(
+        keep=mixture.keep, means=mixture.means, covariance=mixture.covariance, shares=mixture.shares,
+        spread=mixture.spread, drift=mixture.drift, profiles=mixture.profiles if mixture.profiles.shape[2] else None,
+    )  # fmt: skip
+
+
+def common_of(ask: Any, s: int) -> Common:
+    """Common parameters of one start, from a question."""
+    k = ask.means.shape[1]
+    profiles = np.zeros((k, 0)) if ask.profiles is None else ask.profiles[s]
+    return Common(ask.means[s], ask.covariance[s], ask.shares[s], profiles, ask.spread[s], float(ask.drift[s]))
+
+
+def among(common: Common, has: Array | None) -> Common:
+    """Common parameters as a client takes them that has some of the concepts only: the others have no share."""
+    if has is None or has.all():
+        return common
+    shares = np.where(has, common.shares, 0.0)
+    return replace(common, shares=shares / shares.sum())
+
+
+def one_round(
+    cells: Cells, ask: Ask, before: list[Statistics], pool: Pool, has: Array | None = None
+) -> tuple[list[Statistics], Answer]:
+    """E-step of every start, and the sums that leave; `has`: which of the concepts the client has."""
+    after, sums = [], []
+    for s, own in enumerate(before):
+        common = among(common_of(ask, s), has)
+        mine = personal(common, own, cells.levels, pool.concentration, cells.never, lean=pool.lean)
+        found = e_step(cells, mine, common.covariance)
+        statistics, part = summed(common, own, mine, found, cells.levels, cells.n)
+        after.append(statistics)
+        sums.append(part)
+    triangle = np.tril_indices(cells.r)
+    categories = bool(cells.levels)
+    return after, Answer(
+        counts=_stacked(sums, "counts"), weights=_stacked(sums, "weights"), means=_stacked(sums, "means"),
+        scatter=np.array([part.scatter[triangle] for part in sums]), spread=_stacked(sums, "spread"),
+        drift=_stacked(sums, "drift"), score=_stacked(sums, "score"),
+        level_weights=_stacked(sums, "level_weights") if categories else None,
+        levels=_stacked(sums, "levels") if categories else None,
+    )  # fmt: skip
+
+
+def _stacked(parts: list[Sums], name: str) -> Array:
+    return np.array([getattr(part, name) for part in parts])
+
+
+def next_round(
+    server: ServerState,
+    mixture: Mixture,
+    answers: Mapping[str, Answer],
+    pool: Pool,
+    levels: tuple[int, ...] = (),
+    *,
+    contains: bool = False,
+) -> NextRound:
+    """Common parameters after a round, and what it says about the clients."""
+    weights = row_weights(server) or {}
+    said = {cid: answers[cid] for cid in heard(server, answers)}
+    count = how_many(answers) - (len(answers) - len(said))
+    n_starts, k, r = next(iter(said.values())).means.shape
+    found, scores, capped, influence, each = [], [], set[str](), None, []
+    for s in range(n_starts):
+        parts = [_unpacked(answer, s, k, r, levels) for answer in said.values()]
+        if contains:
+            close = {"far_at": CLOSE[0], "wide_at": CLOSE[1]} if pool.even else {}
+            parts, touched = limited(parts, mixture.common(s), levels, **close)
+            capped |= {cid for cid, is_far in zip(said, touched, strict=True) if is_far}
+        if n_starts == 1 and 2 <= len(said) <= MOST_SLICES and not pool.even:
+            influence = pulls(parts, mixture.common(s))
+        sums = added(weighted(part, weights.get(cid, 1.0)) for cid, part in zip(said, parts, strict=True))
+        found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, count, mixture.floor))
+        scores.append(float(sums.score[1] / sums.score[2]))
+        each.append(parts)
+    mixture = replace(
+        mixture,
+        means=np.array([part.means for part in found]), covariance=np.array([part.covariance for part in found]),
+        shares=np.array([part.shares for part in found]), profiles=np.array([part.profiles for part in found]),
+        spread=np.array([part.spread for part in found]), drift=np.array([part.drift for part in found]),
+        scores=np.array(scores), rounds=mixture.rounds + 1,
+    )  # fmt: skip
+    known = set(said) <= set(server.client_ids)  # else only the sum over clients is known
+    last = {cid: packed(part) for cid, part in zip(said, each[mixture.leader], strict=True)} if known else {}
+    return NextRound(mixture, max(scores), tuple(sorted(capped)), influence, tuple(said), last)
+
+
+@dataclass(frozen=True)
+class NextRound:
+    """What the server makes of a round of a mixture."""
+
+    mixture: Mixture
+    score: float  # of the best start, per row
+    capped: tuple[str, ...]  # clients whose sums were too large
+    influence: Array | None  # who pulls whom, where one start is left
+    client_ids: tuple[str, ...]  # of the rows and columns of `influence`
+    parts: Mapping[str, Array]  # sums of each client, of the best start
+
+
+def impossible_rounds(
+    mixture: Mixture, answers: Mapping[str, Answer], levels: tuple[int, ...], told: Mapping[str, tuple[int, ...]]
+) -> dict[str, str]:
+    """What no rows can give, by client."""
+    found = {}
+    for cid, answer in answers.items():
+        n_starts, k, r = answer.means.shape
+        for s in range(n_starts):
+            sums = _unpacked(answer, s, k, r, levels)
+            why = impossible_sums(sums, mixture.common(s), levels, told.get(cid, ()))
+            if why is not None:
+                found[cid] = why
+    return found
+
+
+def _unpacked(answer: Answer, s: int, k: int, r: int, levels: tuple[int, ...]) -> Sums:
+    scatter = np.zeros((r, r))
+    scatter[np.tril_indices(r)] = answer.scatter[s]
+    scatter += np.tril(scatter, -1).T
+    empty = np.zeros((k, 0))
+    return Sums(
+        answer.counts[s], answer.weights[s], answer.means[s], scatter,
+        empty if answer.level_weights is None else answer.level_weights[s],
+        empty if answer.levels is None else answer.levels[s],
+        answer.spread[s], answer.drift[s], answer.score[s],
+    )  # fmt: skip
+
+
+def known_parameters(
+    mixture: Mixture, parts: Mapping[str, Array], levels: tuple[int, ...], pool: Pool
+) -> dict[str, Personal]:
+    """The clients' own parameters, as the server can know them: all but a shift of the silo as a whole."""
+    common, found = mixture.best(1).common(0), {}
+    (k, r), owner = common.means.shape, np.repeat(np.arange(len(levels)), levels)
+    for cid, numbers in parts.items():
+        sums = unpacked(numbers, k, r, levels)
+        n, w = sums.counts, np.where(sums.weights > 0, sums.weights, np.inf)
+        b = np.where(sums.weights > 0, 1 / w - 1 / np.maximum(n, 1e-300), 0.0)[:, None]
+        rows = 1 / np.maximum(1 - sums.level_weights * b, 1e-12)  # for each unit of weight
+        own = Statistics(n, (n / w)[:, None] * sums.means, sums.levels * rows[:, owner], np.zeros(r))
+        found[cid] = personal(common, own, levels, pool.concentration)
+    return found
+
+
+def statistics_of(client: Tallied, keep: Array) -> list[Statistics]:
+    """What the client kept of its last E-step, for the starts with these numbers."""
+    counts, sums, tallies, shifts = client.counts, client.sums, client.tallies, client.shifts
+    place = {int(number): s for s, number in enumerate(client.starts)}
+    gone = [int(number) for number in keep if int(number) not in place]
+    if gone:
+        raise RefusedError(f"start {gone[0]} of the mixture is not one of those that went on")
+    return [Statistics(counts[s], sums[s], tallies[s], shifts[s]) for s in (place[int(number)] for number in keep)]
+
+
+def pool_of(settings: Settings) -> Pool:
+    """How the mixture over columns is pooled; where silos may lack concepts, they drop those they have few rows of."""
+    return Pool(spread=settings.solver.spread, lean=settings.own_clusters is not None)
+
+
+# ------------------------------------------------------------------------------------------------- mixture of columns
+
+
+class _EM(Phase):
+    """A round of the mixture over columns."""
+
+    name = "em"
+    doing = "in a round of its mixture"
+    protect = PROTECT
+    sums = True
+    resumes = True
+    persists = True
+    Ask = Ask
+    Answer = Answer
+
+    def limit(self, settings: Settings) -> int:
+        """All rounds, and as many as a run that is started again may repeat."""
+        return EM_ROUNDS * settings.max_iter + RESTARTS
+
+    def asks(self, server: MixtureServer, settings: Settings) -> dict[str, Any]:
+        """The same parameters for everyone."""
+        return dict.fromkeys(server.client_ids, asked(server.mixture))
+
+    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Counted, Any]:
+        """The client's own parameters, E-step, sums."""
+        client = reached(client, Counted)
+        before = statistics_of(client, ask.keep)
+        rows = client.cells if len(before) == 1 else sampled(client, settings)
+        after, answer = one_round(rows, ask, before, pool_of(settings))
+        return counted(client, after, np.array(ask.keep), round_no), answer
+
+    def impossible(self, server: MixtureServer, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+        """Sums of no rows, or of other rows than before."""
+        told = {cid: (int(known[0]), min(int(known[0]), SAMPLE)) for cid, known in server.told.items()}
+        levels = category_levels(server.mixture.axes, settings)
+        return impossible_rounds(server.mixture, answers, levels, told)
+
+    def reduce(
+        self, server: MixtureServer, answers: MutableMapping[str, Any], settings: Settings
+    ) -> tuple[MixtureServer, RoundReport]:
+        """Add up, pool, and let the best starts go on."""
+        levels, contains = category_levels(server.mixture.axes, settings), settings.solver.contains
+        found = next_round(server, server.mixture, answers, pool_of(settings), levels, contains=contains)
+        mixture = found.mixture.best(COMPARED.get(found.mixture.rounds, len(found.mixture.keep)))
+        parts = {**server.parts, **found.parts}
+        server = replace(server, mixture=mixture, held=noted(server.held, found.capped), parts=parts)
+        if found.influence is not None:
+            server = replace(server, influence=_for_all(server.client_ids, found))
+        return server, RoundReport(objective=-found.score, capped=found.capped)
+
+
+def _for_all(client_ids: tuple[str, ...], found: NextRound) -> Array:
+    """Who pulls whom among all clients; those that had no part pull nobody."""
+    assert found.influence is not None
+    if client_ids == found.client_ids:
+        return found.influence
+    place = [client_ids.index(cid) for cid in found.client_ids]
+    influence = np.zeros((len(client_ids), len(client_ids)))
+    influence[np.ix_(place, place)] = found.influence
+    return influence
+
+
+def em_stops(history: Any, settings: Settings) -> tuple[bool, str] | None:
+    """A likelihood that hardly changes any more, or all rounds done."""
+    rounds, most = len(history), EM_ROUNDS * settings.max_iter
+    tol = EM_TOL * settings.tol
+    if rounds > max(COMPARED) + 2 and tol:
+        change = abs(history[-1].objective - history[-2].objective)
+        if change < tol * max(1.0, abs(history[-1].objective)):
+            return True, f"log-likelihood per row changed by less than {tol:g} after {rounds} rounds"
+    if rounds >= most:
+        change = abs(history[-1].objective - history[-2].objective) if rounds > 1 else float("inf")
+        return (
+            False,
+            f"{most} rounds of the mixture done (4 max_iter); log-likelihood per row still changed by {change:.1e}",
+        )
+    return None
+
+
+EM = _EM()

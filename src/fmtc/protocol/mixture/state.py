@@ -1,0 +1,203 @@
+"""States of the mixture view: a client that reads its rows as a mixture, and the server with the common parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...client import ClientState
+from ...linalg.arrays import HOST, to_device
+from ...mixture import Cells
+from ...mixture.steps import Common, Statistics
+from ...models import Frame
+from ...server import ServerState
+from ...settings import Settings
+from ...state import become
+
+Array = np.ndarray
+
+# ------------------------------------------------------------------------------------------------------------ client
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(ClientState):
+    """A client that reads its rows in the coordinates of the mixture."""
+
+    axes: Array | None  # d x r, of the coordinates; None: they are the columns
+    origin: Array | None  # r, common mean of the coordinates, where columns have none
+    cells: Cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tallied(ClientState):
+    """What a client needs to continue after a round: statistics of its last E-step, for each start still compared."""
+
+    starts: Array  # s, their numbers
+    counts: Array  # s x k
+    sums: Array  # s x k x r
+    tallies: Array  # s x k x l
+    shifts: Array  # s x r
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(Reading, Tallied):
+    """A client that takes part in rounds."""
+
+
+def counted(client: Reading, own: list[Statistics], starts: Array, round_no: int) -> Counted:
+    """The client after an E-step of some starts."""
+    found = {
+        "counts": [one.counts for one in own], "sums": [one.sums for one in own],
+        "tallies": [one.levels for one in own], "shifts": [one.shift for one in own],
+    }  # fmt: skip
+    arrays = {name: np.array(parts) for name, parts in found.items()}
+    return become(client, Counted, starts=starts, round_no=round_no, **arrays)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Concluded(Counted):
+    """A client with its model; it may be one of its own."""
+
+    model: Any
+    labels: Array  # n
+    choice: str | None = None  # "federated" or "alone", where the client compared the two
+    home: Any = None  # what folds need of the run, see `protocol.folds`
+
+
+def category_levels(axes: Array | None, settings: Settings) -> tuple[int, ...]:
+    """Levels of the categories of a mixture over columns; in principal axes they are numbers like all others."""
+    return tuple(size for size in settings.levels if size) if axes is None else ()
+
+
+def cells_of(client: ClientState, settings: Settings, axes: Array | None, origin: Array | None) -> Cells:
+    """The rows as the mixture reads them: few columns as they are in X, scaled; many in a few principal axes."""
+    frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, axes, origin)
+    cells = frame.cells(client.X)
+    if client.device == HOST or not cells.is_complete:
+        return cells
+    return Cells(to_device(np.asarray(cells.Z[:]), client.device), cells.codes, cells.levels)
+
+
+# ------------------------------------------------------------------------------------------------------------ server
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Moments of all rows, and where starts of the mixture are; coordinates of starts are numbers, then levels."""
+
+    axes: Array | None  # d x r
+    origin: Array | None  # r
+    mean: Array  # p, of all rows
+    within: Array  # p x p, covariance about the silos' own means
+    total: Array  # p x p, covariance about the common mean
+    size: float  # variance of a coordinate
+    floor: Array | None  # r, least variance of coordinates of few values; 0 for others
+    weights: Array  # s x p, coordinates that each start looks at
+    centers: Array  # s x k x p
+    turn: int = 0
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Common parameters; the first axis of arrays counts starts that are still compared."""
+
+    means: Array  # s x k x r
+    covariance: Array  # s x r x r
+    shares: Array  # s x k
+    profiles: Array  # s x k x l
+    spread: Array  # s x k
+    drift: Array  # s
+    size: float = 1.0  # variance of a coordinate
+    keep: Array = field(default_factory=lambda: np.zeros(1, np.int64))  # s, numbers of the starts
+    scores: Array = field(default_factory=lambda: np.zeros(1))  # s, of the last round
+    rounds: int = 0
+    settled: bool = False  # no further round is needed
+    axes: Array | None = None  # d x r
+    origin: Array | None = None  # r
+    handicap: Array = field(default_factory=lambda: np.zeros(1))  # s, what a start's score must be better by, per row
+    floor: Array | None = None  # r, least variance of coordinates of few values; 0 for others
+
+    def common(self, start: int) -> Common:
+        """Parameters of one start."""
+        return Common(
+            self.means[start], self.covariance[start], self.shares[start], self.profiles[start], self.spread[start],
+            float(self.drift[start]),
+        )  # fmt: skip
+
+    @property
+    def ranking(self) -> Array:
+        """Places of the starts, the best first, by the log-likelihood of a row.
+
+        In principal axes it counts as if all concepts were equally common: the entropy of their shares is added. Rows
+        far out make long tails there, and a start that spends concepts on a few of them, and leaves most rows to one
+        concept, would be ahead of starts that tell the rows apart.
+        """
+        scores = self.scores - self.handicap
+        if self.axes is not None:
+            scores = scores - (self.shares * np.log(np.maximum(self.shares, 1e-300))).sum(axis=1)
+        return np.argsort(-scores, kind="stable")
+
+    @property
+    def leader(self) -> int:
+        """Place of the best start."""
+        return int(self.ranking[0])
+
+    @property
+    def order(self) -> Array:
+        """The concept of the best start that takes each number, the largest first."""
+        best = self.best(1)
+        return np.lexsort((np.linalg.norm(best.means[0], axis=1), -best.shares[0]))
+
+    def best(self, n: int) -> Mixture:
+        """The n best starts, in their order."""
+        if n >= len(self.keep):
+            return self
+        chosen = self.ranking[:n]
+        return replace(self, **{name: getattr(self, name)[chosen] for name in STACKED})
+
+
+STACKED = ("means", "covariance", "shares", "profiles", "spread", "drift", "keep", "scores", "handicap")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InAxes(ServerState):
+    """The server where columns are many: their principal axes."""
+
+    axes: Array  # d x r
+    origin: Array | None  # r
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seeding(ServerState):
+    """The server that looks for starts."""
+
+    seeds: Seeds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixing(ServerState):
+    """The server of rounds of a mixture, over columns or over projections."""
+
+    mixture: Mixture | None  # None: projections were clustered by k-means
+    parts: Mapping[str, Array] = field(default_factory=dict)  # last sums of each client, one after another
+    presence: Mapping[str, Array] = field(default_factory=dict)  # k by client, shares of rows; 0: few, or none
+    influence: Array | None = None  # m x m, how far client s (row) moves when client t (column) is left out
+
+    @property
+    def kappa(self) -> Array | None:
+        """Pooling strength of each concept of the mixture; None: there is no mixture."""
+        if self.mixture is None:
+            return None
+        with np.errstate(divide="ignore"):  # infinity: the same means for all
+            kappa: Array = 1 / self.mixture.best(1).spread[0]
+        return kappa
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureServer(Mixing):
+    """The server of the mixture view."""
+
+    mixture: Mixture

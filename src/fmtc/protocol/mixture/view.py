@@ -1,0 +1,65 @@
+"""FMTC, the mixture view: the phases of a run in their order.
+
+moments      each client sums up its columns
+rescale      columns take the common units
+axes         principal axes, where columns are many
+coordinates  each client reads its rows as the mixture does, and sums up their moments
+seed         steps of k-means from several starts at once
+em           E-step and sums, then the common parameters       until the likelihood hardly changes
+conclude     concepts take their numbers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...client import ClientState
+from ...models import MixtureModel
+from ...settings import Settings
+from ...state import become
+from ..base import Phase
+from ..graph.view import GraphView, known
+from ..method import ClientResult
+from ..moments import MOMENTS
+from ..rescale import RESCALE
+from .axes import AXES
+from .conclude import CONCLUDE
+from .coordinates import COORDINATES
+from .em import EM, em_stops
+from .seed import SEED
+from .state import Concluded, Counted, MixtureServer, Reading, Tallied
+
+
+class MixtureView(GraphView):
+    """A Gaussian mixture with partial pooling."""
+
+    name = "fmtc-mixture"
+    opening: tuple[Phase, ...] = (MOMENTS, RESCALE, AXES, COORDINATES, SEED)
+    loop: Phase = EM
+    closing = (CONCLUDE,)
+    model_type: Any = MixtureModel
+    saved = ("starts", "counts", "sums", "tallies", "shifts")
+    changeable = ("max_iter", "tol", "solver.calibration")
+    view: str | None = "mixture"
+
+    def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
+        """A likelihood that hardly changes, or all rounds done."""
+        return em_stops(history, settings)
+
+    def restored(self, client: ClientState, round_no: int, arrays: Mapping[str, Any]) -> Any:
+        """The client as it was after a round; it reads its rows as a mixture if it did."""
+        return become(client, Counted if isinstance(client, Reading) else Tallied, round_no=round_no, **arrays)
+
+    def common(self, server: MixtureServer) -> dict[str, Any]:
+        """Common parameters of the concepts."""
+        mixture = server.mixture.best(1)
+        found = {"means": mixture.means[0], "covariance": mixture.covariance[0]}
+        return found | known(kappa=server.kappa, influence=server.influence)
+
+    def result(self, client: Concluded) -> ClientResult:  # type: ignore[override]
+        """Model and labels of a client after the run."""
+        return ClientResult(client.model, client.labels, choice=client.choice, home=client.home)
+
+
+METHOD = MixtureView()

@@ -1,0 +1,1 @@
+"""Views of which the server sees sums over silos only."""

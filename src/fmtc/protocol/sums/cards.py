@@ -1,0 +1,145 @@
+"""Phases `cards` and `roster`: clients make keys for one run and agree on who takes part, before anything is summed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...errors import RefusedError, TrustError
+from ...privacy.protection import Protection
+from ...server import Cards
+from ..base import Array, Nothing, Phase, array, number, required
+
+CODE = 16  # hexadecimal digits of a roster code
+
+
+class MakeCards(Phase):
+    """A key of each client for this run, signed with the key of its certificate."""
+
+    name = "cards"
+    doing = "making a key for the run"
+    protect = Protection("Nothing about rows: a key, and who signs it.")
+    subject = "keys"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """A card."""
+
+        key: Array = array("32", "public key for this run only", "Nothing about rows.", kind="uint8")
+        certificate: Array = array("b", "the client's certificate", "Who it is.", kind="uint8")
+        signature: Array = array(
+            "a", "of the run, its settings, the client's name and the key, by the key of the certificate",
+            "That the client itself made the key.", kind="uint8",
+        )  # fmt: skip
+
+    def reply(self, keys: Any, ask: Nothing, settings: Any, round_no: int) -> tuple[Any, Answer]:
+        """Make a key and sign it."""
+        key, certificate, signature = keys.card(settings)
+        return keys, self.Answer(key=_bytes(key), certificate=_bytes(certificate), signature=_bytes(signature))
+
+    def reduce(self, server: Any, answers: MutableMapping[str, Answer], settings: Any) -> Any:
+        """Keep the cards, to be shown to everybody."""
+        said = [answers[cid] for cid in sorted(answers)]
+        cards = Cards(
+            names=tuple(sorted(answers)),
+            keys=np.array([answer.key for answer in said]),
+            certificates=np.concatenate([answer.certificate for answer in said]),
+            signatures=np.concatenate([answer.signature for answer in said]),
+            lengths=np.array([(len(answer.certificate), len(answer.signature)) for answer in said], np.int64),
+        )
+        return replace(server, cards=cards)
+
+
+class Roster(Phase):
+    """Everybody's card to everybody; who does not know one of them, or misses its own, ends the run."""
+
+    name = "roster"
+    doing = "checking who takes part"
+    protect = Protection("Nothing about rows: a hash of what all were shown.")
+    subject = "keys"
+    rebuilds = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask:
+        """All cards."""
+
+        names: str = number("names of the clients, in order", "Who takes part.", kind="word")
+        keys: Array = array("m 32", "their keys for this run", "Nothing about rows.", kind="uint8")
+        certificates: Array = array("b", "their certificates, one after the other", "Who they are.", kind="uint8")
+        signatures: Array = array("a", "their signatures, one after the other", "Nothing about rows.", kind="uint8")
+        lengths: Array = array(
+            "m 2", "how long each certificate and each signature is", "Nothing about rows.", kind="int64"
+        )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """What the client makes of it."""
+
+        code: str = number(
+            "16 digits of a hash of run, settings, names, certificates and keys",
+            "Whether all clients were shown the same cards.", kind="word",
+            check=lambda v, _: None if len(v) == CODE and set(v) <= set("0123456789abcdef") else "is no roster code",
+        )  # fmt: skip
+
+    def asks(self, server: Any, settings: Any) -> dict[str, Any]:
+        """The same cards for everyone."""
+        (cards,) = required(server, "cards")
+        ask = self.Ask(
+            names=json.dumps(cards.names), keys=cards.keys, certificates=cards.certificates,
+            signatures=cards.signatures, lengths=cards.lengths,
+        )  # fmt: skip
+        return dict.fromkeys(server.client_ids, ask)
+
+    def reply(self, keys: Any, ask: Ask, settings: Any, round_no: int) -> tuple[Any, Answer]:
+        """Check every card."""
+        return keys, self.Answer(code=keys.accept(shown_cards(ask), settings))
+
+    def reduce(self, server: Any, answers: MutableMapping[str, Answer], settings: Any) -> Any:
+        """One code for all."""
+        codes = {answer.code for answer in answers.values()}
+        if len(codes) != 1:
+            raise TrustError("clients were shown different cards; start a new run")
+        return replace(server, cards=replace(server.cards, code=codes.pop()))
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a client shows of itself in one run."""
+
+    key: bytes
+    certificate: bytes
+    signature: bytes
+
+
+def shown_cards(ask: Any) -> Mapping[str, Card]:
+    """The cards in a question, by name."""
+    try:
+        names = json.loads(ask.names)
+        lengths = [(int(c), int(s)) for c, s in ask.lengths]
+        listed = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    except (ValueError, TypeError):
+        listed = False
+    if not listed or len(names) != len(ask.keys) or len(lengths) != len(names) or min(map(min, lengths), default=0) < 1:
+        raise RefusedError("roster: the cards cannot be read")
+    if sorted(set(names)) != names:
+        raise RefusedError("roster: names are not in order, or one is there twice")
+    if sum(c for c, _ in lengths) != len(ask.certificates) or sum(s for _, s in lengths) != len(ask.signatures):
+        raise RefusedError("roster: the cards cannot be read")
+    cards, c0, s0 = {}, 0, 0
+    for name, key, (c, s) in zip(names, ask.keys, lengths, strict=True):
+        cards[name] = Card(
+            key.tobytes(), ask.certificates[c0 : c0 + c].tobytes(), ask.signatures[s0 : s0 + s].tobytes()
+        )
+        c0, s0 = c0 + c, s0 + s
+    return cards
+
+
+def _bytes(data: bytes) -> Array:
+    return np.frombuffer(data, np.uint8)
+
+
+CARDS, ROSTER = MakeCards(), Roster()

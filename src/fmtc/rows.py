@@ -1,0 +1,465 @@
+"""Rows of several clients in one array or in a mapping: checked, divided by client, and answered in order."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .errors import DataError, RowsWarning, nearest_names
+from .kernels.scaling import far_row
+from .schema import Encoded, Schema
+from .wording import ARRAYS, FRAMES
+
+if TYPE_CHECKING:
+    from .tables.guess import Doubt
+
+Array = np.ndarray
+NAMELESS = {"nan", "None", "<NA>", "NaT", ""}
+MANY = 500  # columns of numbers above which nobody asks what they are
+LOOKED_AT = 2_000_000  # cells at most, to say which values look wrong: of more, every second row, every third, ...
+SINGLE = "all"  # name of the only client if `clients` is omitted
+
+
+class ClientsMixin:
+    """What an estimator with one model per client needs for `fit(X, clients=)` and `predict(X, clients=)`.
+
+    A fitted estimator has `client_ids_`, sorted, and `_models`, one for each; and `schema_` where rows came with names
+    of columns or with categories.
+    """
+
+    takes_missing: ClassVar[bool] = False  # whether NaN, categories and other orders of columns are accepted
+    client_ids_: list[str]
+    schema_: Schema
+    _silo_column: str | None  # of the rows of `fit`, which names the silos
+    _models: Mapping[str, Any]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_models")
+
+    def _model_of(self, client: Any) -> Any:
+        try:
+            return self._models[client_name(client)]
+        except KeyError:
+            known = ", ".join(map(repr, self.client_ids_))
+            raise DataError(f"unknown client {client_name(client)!r}; this model has {known}") from None
+
+    def _each(self, X: Any, clients: Any, answer: Callable[[Any, Any], Array], **checks: Any) -> Any:
+        """Answer for every row with its client's model, in the order of the rows."""
+        check_is_fitted(self)
+        parts = self._parts(X, clients, reset=False, **checks)
+        if len(parts) == 1 and not is_mapping(X):
+            ((cid, (Xt, _)),) = parts.items()
+            return answer(Xt, self._models[cid])
+        found = {cid: answer(Xt, self._models[cid]) for cid, (Xt, _) in parts.items()}
+        first = next(iter(found.values()))
+        answers = np.empty((sum(map(len, found.values())), *first.shape[1:]), np.result_type(*found.values()))
+        for cid, (_, rows) in parts.items():
+            answers[rows] = found[cid]
+        return self._as_given(X, answers)
+
+    def _as_given(self, X: Any, answers: Array) -> Any:
+        """One array for an array; for a mapping of clients, a mapping with the same keys."""
+        if not is_mapping(X):
+            return answers
+        ends = np.cumsum([_n_rows(Xt) for Xt in X.values()])
+        return dict(zip(X, np.split(answers, ends[:-1]), strict=True))
+
+    # ----------------------------------------------------------------------------------------------- division
+
+    def _parts(self, X: Any, clients: Any, *, reset: bool, **checks: Any) -> dict[str, tuple[Any, Any]]:
+        """Checked rows of each client and their positions in the input; new clients are accepted only when fitting."""
+        checks |= {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
+        if is_mapping(X):
+            return self._noted(self._parts_of_mapping(X, clients, checks, reset), reset)
+        _refuse_tables(X)
+        X, clients = self._column_of_clients(X, clients, reset)
+        ((_, X),) = self._encoded({"": X}, reset, clients is not None).items()
+        X = self._checked(X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)
+        n = X.shape[0]
+        if clients is None:
+            if not reset and len(self.client_ids_) > 1:
+                known = ", ".join(map(repr, self.client_ids_))
+                raise DataError(f"the client of these rows is not given: pass clients=; this model has {known}")
+            return self._noted({SINGLE if reset else self.client_ids_[0]: (X, slice(None))}, reset)
+        parts: dict[str, tuple[Any, Any]]
+        if not reset and np.ndim(clients) == 0:
+            name = client_name(clients)
+            if name in NAMELESS:
+                raise DataError(f"the client has no name: {clients!r}")
+            names = [name]
+            parts = {name: (X, slice(None))}
+        else:
+            names, index = _client_index(clients, n)
+            if len(names) == 1:
+                parts = {names[0]: (X, slice(None))}
+            else:
+                parts = {name: (X[rows], rows) for name, rows in zip(names, index, strict=True)}
+        if not reset:
+            for name in names:
+                self._model_of(name)
+        return self._noted(parts, reset)
+
+    def _parts_of_mapping(
+        self, X: Mapping[Any, Any], clients: Any, checks: dict[str, Any], reset: bool
+    ) -> dict[str, tuple[Any, Any]]:
+        if clients is not None:
+            raise TypeError("X is already a mapping of clients; omit clients=")
+        if not X:
+            raise DataError("X is an empty mapping; give at least one client")
+        given: dict[str, Any] = {}
+        for key, rows in X.items():
+            name = client_name(key)
+            if name in NAMELESS:
+                raise DataError(f"a client has no name: {key!r}")
+            if name in given:
+                raise DataError(f"two clients are called {name!r}; names must differ as text")
+            if not reset:
+                self._model_of(name)
+            given[name] = _unwrapped(rows)
+            if getattr(given[name], "ndim", 2) == 1:
+                raise DataError(
+                    f"client {name!r} has a single column and no table: a mapping is of clients to tables. If these "
+                    "are the columns of one table, give a data frame, such as pandas.DataFrame(X)"
+                )
+        parts: dict[str, tuple[Any, Any]] = {}
+        begin = 0
+        for name, rows in self._encoded(given, reset, True).items():
+            Xt = self._checked(rows, f"client {name!r}: ", reset=reset and not parts, **checks)
+            parts[name] = (Xt, slice(begin, begin + Xt.shape[0]))
+            begin += Xt.shape[0]
+        dtypes = {Xt.dtype for Xt, _ in parts.values()}
+        if len(dtypes) > 1:  # one client in double precision: all compute in double precision
+            parts = {name: (Xt.astype(np.float64, copy=False), rows) for name, (Xt, rows) in parts.items()}
+        return parts
+
+    def _column_of_clients(self, X: Any, clients: Any, reset: bool) -> tuple[Any, Any]:
+        """Rows and the client of each, where `clients` may be the name of a column, which then is no feature."""
+        about = X.obs if _is_anndata(X) else None
+        X = _unwrapped(X)
+        about = X if about is None else about
+        names = [str(name) for name in about.columns] if _is_frame(about) else []
+        if reset:
+            self._silo_column = clients if isinstance(clients, str) and clients in names else None
+        elif clients is None and len(self.client_ids_) > 1 and getattr(self, "_silo_column", None) in names:
+            clients = self._silo_column
+        if isinstance(clients, str) and clients in names and (reset or clients not in self.client_ids_):
+            column = np.asarray(about[clients])
+            if about is X:
+                X = X.drop(clients) if hasattr(X, "get_column") else X.drop(columns=clients)
+            return X, column
+        if reset and isinstance(clients, str):
+            near = f"; {nearest_names(clients, names)}" if names else ", and X has no names of columns."
+            raise DataError(
+                f"clients={clients!r} is not a column of X{near} Give one name per row, or, for a single "
+                f"client of this name, fit({{{clients!r}: X}})"
+            )
+        called = getattr(clients, "name", None)
+        if reset and about is X and called in names and _is_column(clients, X[called]):
+            warnings.warn(
+                f"the column {called!r} of X names the clients, and is clustered on like any other: write "
+                f"clients={called!r}, which sets it aside",
+                UserWarning,
+                stacklevel=4,
+            )
+        return X, clients
+
+    # ------------------------------------------------------------------------------------------------- columns
+
+    def _encoded(self, given: dict[str, Any], reset: bool, divided: bool) -> dict[str, Any]:
+        """Rows as numbers: data frames by their schema, which is found when fitting; everything else as it is.
+
+        `divided`: whether it is known which silo each row is from.
+        """
+        if reset:
+            self.__dict__.pop("schema_", None)
+        if any(isinstance(rows, Encoded) for rows in given.values()):
+            if reset:
+                self.schema_ = next(rows.schema for rows in given.values() if isinstance(rows, Encoded))
+            return {name: rows.X if isinstance(rows, Encoded) else rows for name, rows in given.items()}
+        frames = {name: rows for name, rows in given.items() if _is_frame(rows)}
+        if not self.takes_missing or not frames:
+            return given
+        from .tables.frames import as_polars, is_plain
+
+        if reset and len(frames) == len(given):
+            self._learn_schema(frames, divided)
+        elif reset and (odd := next((name for name, frame in frames.items() if not is_plain(frame)), None)) is not None:
+            other = next(name for name in given if name not in frames)
+            raise DataError(
+                f"client {odd!r}: X is a data frame with columns that are no numbers, but that of client {other!r} is "
+                "not a data frame: give data frames for all clients"
+            )
+        if not hasattr(self, "schema_"):
+            return given
+        import polars as pl
+
+        found = dict(given)
+        for name, frame in frames.items():
+            if list(frame.columns) != list(self.schema_.names) or not is_plain(frame) or self.schema_.recodes:
+                X = self.schema_.encode(as_polars(frame), f"client {name!r}: " if name else "", wording=FRAMES)
+                found[name] = pl.DataFrame(X, schema=list(self.schema_.names))
+        return found
+
+    def _learn_schema(self, frames: dict[str, Any], divided: bool) -> None:
+        """Find out what the columns of data frames are, and warn of those that may be no features."""
+        from .tables.frames import as_polars, check_frames, infer, is_plain
+
+        if any(not _n_rows(frame) or not len(frame.columns) for frame in frames.values()):
+            return  # for the check to refuse
+        check_frames(frames)
+        names = list(next(iter(frames.values())).columns)
+        said: list[str] = []
+        plain = all(is_plain(frame) and list(frame.columns) == names for frame in frames.values())
+        if plain and len(names) > MANY:
+            schema = Schema.of_numbers(names)
+        else:
+            schema, said = infer({name: as_polars(frame) for name, frame in frames.items()}, joining=divided)
+        for sentence in said:
+            warnings.warn(sentence, RowsWarning, stacklevel=6)
+        if not plain or all(isinstance(name, str) for name in names):
+            self.schema_ = schema
+
+    def _checked(self, X: Any, prefix: str = "", **checks: Any) -> Any:
+        """scikit-learn's check of rows; what it finds wrong with the values is an error in the data."""
+        if self.takes_missing and not sp.issparse(X):
+            checks.setdefault("ensure_all_finite", "allow-nan")
+        try:
+            return validate_data(self, X, **checks)
+        except ValueError as error:
+            sentence = _bad_cell(X, type(self).__name__, self.takes_missing) or str(error)
+            raise DataError(f"{prefix}{sentence}") from error
+        except TypeError as error:
+            raise TypeError(f"{prefix}{error}") from error
+
+    def _noted(self, parts: dict[str, tuple[Any, Any]], reset: bool) -> dict[str, tuple[Any, Any]]:
+        """Warn of values that look wrong, or decide the clusters alone."""
+        if not reset or not self.takes_missing or any(sp.issparse(Xt) for Xt, _ in parts.values()):
+            return parts
+        from .tables.catalogue import words_of
+
+        names = getattr(self, "feature_names_in_", None)
+        for remark in self._remarks(parts, names):
+            warnings.warn(remark, RowsWarning, stacklevel=4)
+        for category, doubt in _doubts({name: Xt for name, (Xt, _) in parts.items()}, names):
+            warnings.warn(words_of(doubt), category, stacklevel=4)
+        return parts
+
+    def _remarks(self, parts: dict[str, tuple[Any, Any]], names: Array | None) -> list[str]:
+        """What the command line notes about values, with what would help in Python."""
+        if next(iter(parts.values()))[0].shape[1] > MANY:
+            return []
+        from .tables import Silo, remarks
+
+        step = -(-sum(Xt.size for Xt, _ in parts.values()) // LOOKED_AT)
+        called = None if names is None else tuple(map(str, names))
+        silos = [
+            Silo(name, Xt[::step], called, np.arange(0, Xt.shape[0], step), schema=getattr(self, "schema_", None))
+            for name, (Xt, _) in parts.items()
+        ]
+        wording, scaled = ARRAYS if names is None else FRAMES, getattr(self, "scale", "") != "none"
+        seen = "" if step == 1 else f" (one row in {step} was looked at)"
+        return [remark + seen for remark in remarks(silos, scaled=scaled, files=False, wording=wording)]
+
+
+def _doubts(rows: Mapping[str, Array], names: Array | None) -> Iterator[tuple[type[Warning], Doubt]]:
+    """Rows far from all others, and columns of one number that is very large."""
+    from .tables.guess import Doubt
+
+    def place(column: int) -> dict[str, Any]:
+        return {"where": f"column {column}" if names is None else f"column {names[column]!r}"}
+
+    for name, Xt in rows.items():
+        if (far := far_row(Xt)) is not None:
+            row, column = far
+            called = f"{row} of client {name!r}" if name != SINGLE else str(row)
+            yield RowsWarning, Doubt("far", column, place(column) | {"row": called, "value": Xt[row, column]})
+    first = next(iter(rows.values()))[0]
+    for column in np.flatnonzero(np.abs(first) > 1e9).tolist():
+        if all((Xt[:, column] == first[column]).all() for Xt in rows.values()):
+            yield UserWarning, Doubt("large", column, place(column) | {"value": first[column]})
+
+
+# ------------------------------------------------------------------------------------------------------- names
+
+
+def client_name(client: Any) -> str:
+    """The name of a client as text: without surrounding blanks, and a whole number without decimals.
+
+    Examples
+    --------
+    >>> from fmtc.rows import client_name
+    >>> client_name(1), client_name(1.0), client_name("north ")
+    ('1', '1', 'north')
+    """
+    if isinstance(client, float | np.floating) and float(client).is_integer():
+        return str(int(client))
+    return str(client).strip()
+
+
+def refuse_names(y: Any) -> None:
+    """Refuse words in the place of `y`, which is ignored: they are meant to be `clients`.
+
+    Examples
+    --------
+    >>> from fmtc.rows import refuse_names
+    >>> refuse_names([0, 1, 1])
+    >>> try:
+    ...     refuse_names(["north", "south"])
+    ... except ValueError as error:
+    ...     print(str(error).partition(";")[0])
+    y is ignored, but holds words such as 'north'
+    """
+    if y is None:
+        return
+    array = np.asarray(y)
+    words = array.dtype.kind in "US" or (
+        array.dtype.kind == "O" and array.size and any(isinstance(value, str) for value in array.ravel()[:100])
+    )
+    if words:
+        raise DataError(
+            f"y is ignored, but holds words such as {str(array.ravel()[0])!r}; if they name the client of each row, "
+            "write clients="
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """Rows of others, which are not kept alive: weak references, and the client of each row as it was given."""
+
+    rows: Any
+    clients: Any
+
+    @classmethod
+    def of(cls, X: Any, clients: Any) -> Self | None:
+        """None for what cannot be referred to weakly, such as a list."""
+        try:
+            rows = {key: weakref.ref(Xt) for key, Xt in X.items()} if is_mapping(X) else weakref.ref(X)
+        except TypeError:
+            return None
+        return cls(rows, clients)
+
+    def recall(self) -> Any:
+        """The rows; None if some are gone."""
+        if not isinstance(self.rows, dict):
+            return self.rows()
+        found = {key: rows() for key, rows in self.rows.items()}
+        return None if any(rows is None for rows in found.values()) else found
+
+
+def is_mapping(X: Any) -> bool:
+    """Whether X is a mapping of clients to rows."""
+    return isinstance(X, Mapping) and not sp.issparse(X)  # a dok_array is also a dict
+
+
+def _is_column(clients: Any, column: Any) -> bool:
+    return len(clients) == len(column) and bool((np.asarray(clients) == np.asarray(column)).all())
+
+
+def _n_rows(X: Any) -> int:
+    if _is_lazy(X):
+        return int(X.collect().height)
+    return X.shape[0] if hasattr(X, "shape") else len(X)
+
+
+def _client_index(clients: Any, n: int) -> tuple[list[str], list[Array]]:
+    """Names of the clients and the rows of each, from one name per row."""
+    array = np.asarray(clients)
+    if array.ndim != 1 or len(array) != n:
+        raise DataError(f"clients must hold one name per row: X has {n} rows, clients has shape {array.shape}")
+    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all():
+        array = array.astype(np.int64)
+    words = np.char.strip(array.astype(str)) if n else array.astype(str)
+    values, codes = np.unique(words, return_inverse=True)
+    missing = NAMELESS & set(values.tolist())
+    if missing:
+        raise DataError(f"clients has {int(np.isin(words, list(missing)).sum())} rows without a name")
+    order = np.argsort(codes, kind="stable")
+    return values.tolist(), np.split(order, np.cumsum(np.bincount(codes))[:-1])
+
+
+# ------------------------------------------------------------------------------------------------- kinds of rows
+
+
+def _is_anndata(X: Any) -> bool:
+    return type(X).__name__ == "AnnData" and hasattr(X, "obs") and hasattr(X, "X")
+
+
+def _is_lazy(X: Any) -> bool:
+    return type(X).__name__ == "LazyFrame" and hasattr(X, "collect")
+
+
+def _is_frame(X: Any) -> bool:
+    package = type(X).__module__.partition(".")[0]
+    return package in ("pandas", "polars") and type(X).__name__ in ("DataFrame", "LazyFrame")
+
+
+def _unwrapped(X: Any) -> Any:
+    """The rows themselves: the matrix of AnnData, a lazy frame collected, a mask as NaN."""
+    if _is_anndata(X):
+        X = X.X
+    if _is_lazy(X):
+        X = X.collect()
+    if isinstance(X, np.ma.MaskedArray):
+        kind = X.dtype if X.dtype.kind == "f" else np.dtype(np.float64)
+        X = np.ma.filled(X.astype(kind), np.nan)
+    return X
+
+
+def _refuse_tables(X: Any) -> None:
+    """Refuse a list of tables, whose clients have no names."""
+    if isinstance(X, list | tuple) and X and all(_is_frame(one) or np.ndim(one) == 2 or sp.issparse(one) for one in X):
+        raise DataError(
+            f"X is a list of {len(X)} tables: give each a name, such as {{'north': tables[0], 'south': tables[1]}}"
+        )
+
+
+def _bad_cell(X: Any, estimator: str, takes_missing: bool) -> str | None:
+    """A sentence about the first cell that is no number, infinite or, unless they are taken, missing."""
+    if sp.issparse(X) or getattr(X, "ndim", 2) != 2:
+        return None
+    names = [repr(str(name)) for name in X.columns] if _is_frame(X) else None
+    try:
+        array = np.asarray(X)
+    except Exception:
+        return None
+    if array.ndim != 2 or array.dtype.kind not in "fOUS" or not array.size:
+        return None
+
+    def called(column: int) -> str:
+        return f"column {column if names is None else names[column]}"
+
+    def place(bad: Array) -> str:
+        row, column = (int(i) for i in np.argwhere(bad)[0])
+        return f"{called(column)} (first in row {row})"
+
+    if array.dtype.kind in "OUS":
+        column, row, value = next(_no_numbers(array), (0, 0, None))
+        if not isinstance(value, str):
+            return None
+        way = "give a data frame, whose words become categories" if takes_missing else "omit the column"
+        return f"{called(column)} holds {value!r} in row {row}, which is no number: {way}"
+    if np.isinf(array).any():
+        return f"Input X contains infinity in {place(np.isinf(array))}: replace it or remove those rows"
+    if np.isnan(array).any() and not takes_missing:
+        return (
+            f"Input X contains NaN in {place(np.isnan(array))}, and {estimator} does not accept missing values: fill "
+            "them first (sklearn.impute.SimpleImputer), remove those rows, or use FMTC, which takes them"
+        )
+    return None
+
+
+def _no_numbers(array: Array) -> Iterator[tuple[int, int, Any]]:
+    """Column, row and value of cells that are no numbers."""
+    for column in range(array.shape[1]):
+        for row, value in enumerate(array[:, column].tolist()):
+            try:
+                float(value)
+            except (TypeError, ValueError):
+                yield column, row, value
