@@ -15,6 +15,7 @@ from .kernels.lift import Lift
 from .kernels.projection import Rows, column_means
 from .kernels.scaling import Scaling, moments, standardize
 from .linalg.arrays import HOST, to_device
+from .models import Units
 from .settings import POOLED_SCALES, Settings
 from .state import become
 
@@ -33,6 +34,11 @@ class ClientState:
     lift: Lift | None = None  # from scaled columns to those of the graph view; None: they are the same
     device: str = HOST
     on_trial: bool = False  # whether this is for a comparison only, of which nobody wants to read warnings
+
+    @property
+    def units(self) -> Units:
+        """What is done to its columns."""
+        return Units(scaling=self.scaling, lift=self.lift)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +60,9 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
             f"n_clusters={k} needs at least {needed} rows in every client. "
             "Ask for fewer clusters or leave this client out."
         )
-    entries, limits = X.data if sp.issparse(X) else X, np.finfo(X.dtype)
+    entries = X.data if sp.issparse(X) else X
     refuse_flat([client_id] if _is_flat(X) else [])
-    peak = float(max(np.fmax.reduce(entries, axis=None, initial=0), -np.fmin.reduce(entries, axis=None, initial=0)))
-    if peak and not np.sqrt(limits.tiny) < peak < np.sqrt(limits.max / X.shape[0] / X.shape[1]):
-        raise DataError(
-            f"client {client_id!r} has entries up to {peak:.1e}, too {'large' if peak > 1 else 'small'} to be squared "
-            f"in {X.dtype}. Rescale the features of all clients."
-        )
+    _refuse_sizes(client_id, X, entries)
     if settings.scale == "tfidf" and entries.min(initial=0) < 0:
         raise DataError(f'client {client_id!r} has entries below 0; scale="tfidf" takes counts of words')
     if device != HOST and sp.issparse(X):
@@ -75,6 +76,16 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
         scaling = standardize(moments(expanded(X, settings.levels)), settings.levels)
     client = ClientState(client_id, X, k, scaling=scaling, device=device)
     return with_rows(client, settings) if settings.view == "graph" else client
+
+
+def _refuse_sizes(client_id: str, X: Any, entries: Array) -> None:
+    limits = np.finfo(X.dtype)
+    peak = float(max(np.fmax.reduce(entries, axis=None, initial=0), -np.fmin.reduce(entries, axis=None, initial=0)))
+    if peak and not np.sqrt(limits.tiny) < peak < np.sqrt(limits.max / X.shape[0] / X.shape[1]):
+        raise DataError(
+            f"client {client_id!r} has entries up to {peak:.1e}, too {'large' if peak > 1 else 'small'} to be squared "
+            f"in {X.dtype}. Rescale the features of all clients."
+        )
 
 
 def _is_flat(X: Any) -> bool:

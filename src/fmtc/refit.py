@@ -31,6 +31,8 @@ from .protocol.graph.state import Graphed, Placed, Prepared, rotated
 from .protocol.method import view_method
 from .protocol.mixture.em import among, pool_of
 from .protocol.mixture.state import Reading, cells_of
+from .protocol.moments import MOMENTS
+from .protocol.rescale import RESCALE
 from .settings import Settings
 from .state import become
 
@@ -188,20 +190,27 @@ class GraphCommon:
         return replace(_own_of(self.mixture), means=double(centers[order]))
 
 
-def refit(silo: Silo, common: MixtureCommon | GraphCommon | None, X: Any, starts: Sequence[Personal] = ()) -> Refitted:
+def refit(
+    silo: Silo,
+    common: MixtureCommon | GraphCommon | None,
+    X: Any,
+    starts: Sequence[Personal] = (),
+    units: Units | None = None,
+) -> Refitted:
     """Fit one silo to some rows, with what it knows of the others as it is.
 
     Parameters
     ----------
     silo : Silo
     common : MixtureCommon or GraphCommon, optional
-        None: nothing is known, and the silo makes a run of its own in the view of its settings, units of columns
-        included.
+        None: nothing is known, and the silo makes a run of its own in the view of its settings.
     X : array of shape (n, d)
         Rows, as they came.
     starts : sequence of Personal
         Where clusters begin, in place of the common ones; what is most likely in the end stays, and of k-means the
         first. Rows that were left out are scored by the model: `ClientModel.row_scores`.
+    units : Units, optional
+        Of the columns, where nothing else is known; left out, the silo's own.
 
     Examples
     --------
@@ -214,7 +223,7 @@ def refit(silo: Silo, common: MixtureCommon | GraphCommon | None, X: Any, starts
     [20, 20]
     """
     if common is None:
-        return _alone(silo, X)
+        return _alone(silo, X, units)
     return common.fit(common.opened(silo, X), silo.at_home(common.view), starts)
 
 
@@ -313,7 +322,7 @@ def _drawn_to(common: Common, own: Statistics, cells: Cells, pool: Pool) -> Pers
 # ----------------------------------------------------------------------------------------------------------- alone
 
 
-def _alone(silo: Silo, X: Any) -> Refitted:
+def _alone(silo: Silo, X: Any, units: Units | None) -> Refitted:
     """A run of one silo, with a server of its own."""
     settings = replace(silo.at_home(silo.settings.view), n_clusters=silo.k, own_clusters=None)
     method = view_method(settings.view)
@@ -321,8 +330,12 @@ def _alone(silo: Silo, X: Any) -> Refitted:
     as_they_came = settings.scale == "none" and settings.solver.lift is False and client.scaling is None
     if silo.graph is not None and as_they_came:
         client = become(client, Graphed, graph=silo.graph)  # the one that it has
-    server, rounds = method.open_server((silo.name,), settings, None), list[Any]()
-    for phase in method.phases:
+    server, phases, rounds = method.open_server((silo.name,), settings, None), method.phases, list[Any]()
+    if units is not None:
+        client = replace(with_rows(_in_units(silo, X, units), settings), on_trial=True)
+        server = replace(server, scaling=units.scaling, lifted=units.lift is not None)
+        phases = tuple(phase for phase in phases if phase not in (MOMENTS, RESCALE))
+    for phase in phases:
         loops, turn = phase in method.loops, 0
         begun = len(rounds)
         while turn < phase.times(server, settings):

@@ -160,14 +160,8 @@ class ClientsMixin:
                 f"clients={clients!r} is not a column of X{near} Give one name per row, or, for a single "
                 f"client of this name, fit({{{clients!r}: X}})"
             )
-        called = getattr(clients, "name", None)
-        if reset and about is X and called in names and _is_column(clients, X[called]):
-            warnings.warn(
-                f"the column {called!r} of X names the clients, and is clustered on like any other: write "
-                f"clients={called!r}, which sets it aside",
-                UserWarning,
-                stacklevel=4,
-            )
+        if reset and about is X:
+            _warn_of_column(X, names, clients)
         return X, clients
 
     # ------------------------------------------------------------------------------------------------- columns
@@ -179,33 +173,22 @@ class ClientsMixin:
         """
         if reset:
             self.__dict__.pop("schema_", None)
-        if any(isinstance(rows, Encoded) for rows in given.values()):
+        if schemas := [rows.schema for rows in given.values() if isinstance(rows, Encoded)]:
             if reset:
-                self.schema_ = next(rows.schema for rows in given.values() if isinstance(rows, Encoded))
+                self.schema_ = schemas[0]
             return {name: rows.X if isinstance(rows, Encoded) else rows for name, rows in given.items()}
         frames = {name: rows for name, rows in given.items() if _is_frame(rows)}
         if not self.takes_missing or not frames:
             return given
-        from .tables.frames import as_polars, is_plain
+        from .tables.frames import check_plain, encode
 
         if reset and len(frames) == len(given):
             self._learn_schema(frames, divided)
-        elif reset and (odd := next((name for name, frame in frames.items() if not is_plain(frame)), None)) is not None:
-            other = next(name for name in given if name not in frames)
-            raise DataError(
-                f"client {odd!r}: X is a data frame with columns that are no numbers, but that of client {other!r} is "
-                "not a data frame: give data frames for all clients"
-            )
+        elif reset:
+            check_plain(frames, next(name for name in given if name not in frames))
         if not hasattr(self, "schema_"):
             return given
-        import polars as pl
-
-        found = dict(given)
-        for name, frame in frames.items():
-            if list(frame.columns) != list(self.schema_.names) or not is_plain(frame) or self.schema_.recodes:
-                X = self.schema_.encode(as_polars(frame), f"client {name!r}: " if name else "", wording=FRAMES)
-                found[name] = pl.DataFrame(X, schema=list(self.schema_.names))
-        return found
+        return given | {name: encode(frame, self.schema_, name) for name, frame in frames.items()}
 
     def _learn_schema(self, frames: dict[str, Any], divided: bool) -> None:
         """Find out what the columns of data frames are, and warn of those that may be no features."""
@@ -358,8 +341,16 @@ def is_mapping(X: Any) -> bool:
     return isinstance(X, Mapping) and not sp.issparse(X)  # a dok_array is also a dict
 
 
-def _is_column(clients: Any, column: Any) -> bool:
-    return len(clients) == len(column) and bool((np.asarray(clients) == np.asarray(column)).all())
+def _warn_of_column(X: Any, names: list[str], clients: Any) -> None:
+    """Warn of a column of X that names the clients and is a feature all the same."""
+    called = getattr(clients, "name", None)
+    if called in names and len(clients) == len(X) and bool((np.asarray(clients) == np.asarray(X[called])).all()):
+        warnings.warn(
+            f"the column {called!r} of X names the clients, and is clustered on like any other: write "
+            f"clients={called!r}, which sets it aside",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 def _n_rows(X: Any) -> int:

@@ -499,6 +499,13 @@ def _codes_in(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
     return tuple(map(_code, codes))
 
 
+def _bound_in(bound: Any, what: str) -> float:
+    """A bound in a file."""
+    if isinstance(bound, bool) or not isinstance(bound, int | float) or not math.isfinite(bound):
+        raise DataError(f"{what} must be a number, got {bound!r}")
+    return float(bound)
+
+
 def _column(table: Mapping[str, Any]) -> Column:
     """A column from a table of a file, with each value of the right type."""
     name = table.get("name")
@@ -518,13 +525,8 @@ def _column(table: Mapping[str, Any]) -> Column:
     values["missing"] = _codes_in(values, f"column {name!r}: ")
     if not isinstance(values.get("words_missing", False), bool):
         raise DataError(f"column {name!r}: words_missing must be true or false, got {values['words_missing']!r}")
-    for key in ("lower", "upper"):
-        bound = values.get(key)
-        if bound is not None and (
-            isinstance(bound, bool) or not isinstance(bound, int | float) or not math.isfinite(bound)
-        ):
-            raise DataError(f"column {name!r}: {key} must be a number, got {bound!r}")
-        values[key] = None if bound is None else float(bound)
+    for key in {"lower", "upper"} & values.keys():
+        values[key] = _bound_in(values[key], f"column {name!r}: {key}")
     if "kind" not in values and levels:
         values["kind"] = CATEGORY
     return Column(**values)

@@ -15,8 +15,8 @@ from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines
 from fmtc.protocol.base import Message
 from fmtc.protocol.graph import settle
 from fmtc.protocol.method import view_method
-from fmtc.protocol.mixture import seed
-from fmtc.protocol.sums import graph as subspace
+from fmtc.protocol.mixture.seed import SEED
+from fmtc.protocol.sums.graph import FRAME, MATCH
 from fmtc.protocol.sums.masking import Masked
 from fmtc.runtime import kitclient
 from fmtc.runtime.conductor import RESULT, read_record
@@ -34,9 +34,8 @@ VIEWS = {"fmtc-sums": GRAPH, "fmtc-mixture-sums": replace(GRAPH, view="mixture",
 def _few_steps(monkeypatch):
     """Runs of few messages: what is tested here is how they travel."""
     monkeypatch.setattr(settle, "SETTLE_STEPS", 2)
-    monkeypatch.setattr(seed, "STEPS", 2)
-    monkeypatch.setattr(subspace, "FRAME_TURNS", 2)
-    monkeypatch.setattr(subspace, "MATCH_TURNS", 2)
+    for phase in (SEED, FRAME, MATCH):
+        monkeypatch.setattr(phase, "turns", 2)
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,10 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from tests.views import graph_view
 
 import fmtc
-from fmtc import FMTC, FileError, LocalTransport, Settings, Solver, cli, inference
+from fmtc import FMTC, FileError, LocalTransport, Settings, Solver, cli
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.errors import DataError, InputError, RefusedError
+from fmtc.models import base
 from fmtc.protocol.base import pack
 from fmtc.protocol.rescale import RESCALE
 from fmtc.tables import Reading, TextRecipe, hashed_counts, read_silos
@@ -176,7 +177,7 @@ def test_answers_do_not_depend_on_the_size_of_a_block(monkeypatch):
     model = short(max_iter=2).fit(X)
     calls = (model.predict, model.transform, model.predict_proba)
     whole = [call(X) for call in calls]
-    monkeypatch.setattr(inference, "BLOCK", 7)
+    monkeypatch.setattr(base, "BLOCK", 7)
     for call, answer in zip(calls, whole, strict=True):
         assert_allclose(call(X), answer, rtol=0, atol=1e-13)
 

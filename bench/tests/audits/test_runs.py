@@ -21,7 +21,7 @@ from fmtc.protocol.base import pack, value_digest
 from fmtc.protocol.method import view_method
 from fmtc_bench.audits.attacker import statistics
 from fmtc_bench.audits.runs import audit_canary, audit_influence, audit_members, audit_span
-from fmtc_bench.audits.tap import PrivateStages, tapped_run
+from fmtc_bench.audits.tap import UNPLANNED, PrivateStages, tapped_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -159,7 +159,7 @@ def test_the_stages_are_those_of_a_run(rng, monkeypatch):
     silent = {"noise": lambda sd, size: np.zeros(size, np.int64)}
     monkeypatch.setattr(Keys, "seal", lambda self, *args, **options: seal(self, *args, **{**options, **silent}))
     seen = PrivateStages(data, np.ones(2), settings)(False, 0)
-    tap, _ = tapped_run(data, settings, private.UNPLANNED, until="home")
+    tap, _ = tapped_run(data, settings, UNPLANNED, until="home")
     totals = {one.phase: one.total.total for one in tap.passed if one.total is not None}
     assert list(totals) == [one.stage for one in seen]
     for one in seen:

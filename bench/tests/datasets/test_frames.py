@@ -151,7 +151,7 @@ def test_readings_of_a_watch_are_cut_into_windows():
     }  # fmt: skip
     file = io.BytesIO()
     np.save(file, np.array(record, dtype=object), allow_pickle=True)
-    made = watch(file.getvalue())
+    made = watch(file.getvalue(), classes={"ROW": "upright row"})
     assert made.labels == ["upright row"] * 2 and made.clients == ["person03"] * 2  # ten readings are no window
     assert_allclose(made.X, [[1, 0, 1, 0, 2, 0], [1, 5, 1, 0, 2, 0]])
     assert [column.name for column in made.columns][::3] == ["mean of ax", "deviation of wz"]

@@ -14,7 +14,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.io import savemat
 
 from fmtc.errors import DatasetError, InputError
-from fmtc_bench.datasets import import_archive, load
+from fmtc_bench.datasets import load, source_of
+from fmtc_bench.datasets.download import import_archives
 from fmtc_bench.datasets.images import (
     ACTIONS,
     CATEGORIES,
@@ -101,7 +102,7 @@ def test_yale_in_both_sizes(tmp_path, yale, rng):
 
 
 def test_yale_by_import(tmp_path, yale):
-    import_archive("yale", mat(tmp_path / "Yale_32x32.mat", *yale), data_home=tmp_path / "home")
+    import_archives(source_of("yale"), [mat(tmp_path / "Yale_32x32.mat", *yale)], tmp_path / "home")
     assert load("yale", data_home=tmp_path / "home").X.shape == (165, 1024)
 
 

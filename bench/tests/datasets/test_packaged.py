@@ -139,7 +139,10 @@ def test_pixels_belong_to_quarters_and_few_of_a_class_are_left_out():
         np.save(file, array)
         return file.getvalue()
 
-    made = packaged.pines(saved(np.arange(12 * 12 * 2, dtype=np.uint16).reshape(12, 12, 2)), saved(kinds))
+    classes = {"2": "corn, no till", "3": "corn, minimum till", "14": "woods"}
+    made = packaged.pines(
+        saved(np.arange(12 * 12 * 2, dtype=np.uint16).reshape(12, 12, 2)), saved(kinds), classes=classes
+    )
     assert set(zip(made.clients, made.labels, strict=True)) == {
         ("north-west", "corn, no till"),
         ("north-east", "woods"),

@@ -14,8 +14,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fmtc.errors import DatasetError, InputError
-from fmtc_bench.datasets import SOURCES, fetch, import_archive, load
+from fmtc_bench.datasets import SOURCES, load
 from fmtc_bench.datasets import tables as module
+from fmtc_bench.datasets.download import fetch_archives, import_archives
+
+
+def import_archive(name, *paths, data_home, force=False):
+    return import_archives(SOURCES[name], paths, data_home, force=force)
+
 
 NAMES = [source.name for source in module.SOURCES]
 HOME = os.environ.get("FMTC_DATA", "").split(os.pathsep)[0]
@@ -459,5 +465,5 @@ def test_real_breast_samples_survive_the_way_through_the_official_file(tmp_path)
     fetch_home = tmp_path / "home"
     (fetch_home / "downloads").mkdir(parents=True)
     (fetch_home / "downloads" / path.name).write_bytes(path.read_bytes())
-    folder = fetch("breast_wisconsin", data_home=fetch_home)  # accepts what is there already, after checking it
+    folder = fetch_archives(SOURCES["breast_wisconsin"], fetch_home)  # accepts what is there already, after checking it
     assert (folder / "breast_wisconsin.csv").read_bytes() == theirs.read_bytes()

@@ -11,7 +11,6 @@ import numpy as np
 from ..client import open_client
 from ..errors import InputError
 from ..kernels.lift import RIDGE
-from ..linalg.arrays import to_numpy
 from ..mixture.steps import Common, Personal, packed
 from ..models import GraphModel, MixtureModel
 from ..models.shared import GraphShared, Shared
@@ -59,8 +58,7 @@ def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Any, set
 
 def _followed(shared: Shared, found: Mapping[str, Refitted], known: Mapping[str, Any], settings: Settings) -> Updated:
     """What all silos have in common follows some of them; where all their sums are known, their clusters follow it."""
-    W = {cid: to_numpy(one.client.W) for cid, one in found.items() if one.client.W is not None}
-    shared = shared.with_projections(W, settings)
+    shared = shared.moved({cid: one.client for cid, one in found.items()}, settings)
     if shared.mixture is None or not set(shared.client_ids) <= set(shared.parts):
         return Updated(found, shared)
     for _ in range(STEPS):

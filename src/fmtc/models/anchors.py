@@ -11,7 +11,8 @@ import scipy.sparse as sp
 from ..anchors.stages import Box, Public, coordinates
 from ..errors import InputError
 from ..kernels.alignment import numbers_of
-from .base import ClientModel, Drawn, Member, Presence, are_columns, have_shapes, sizes_of, without_infinity
+from . import base
+from .base import ClientModel, Drawn, Member, Presence
 
 Array = np.ndarray
 
@@ -50,22 +51,22 @@ class AnchorModel(ClientModel):
     @property
     def public(self) -> Public:
         """The public state, as the stages have it."""
-        box = Box(self.low, self.high, sizes_of(self.levels))
+        box = Box(self.low, self.high, base.sizes_of(self.levels))
         shape = {"precision": self.precision, "shares": self.shares}
         return Public(box, self.mean, self.radius, self.basis, self.size, self.anchors, **shape)
 
     def fits(self, d: int, k: int) -> bool:
         """Whether the arrays have the shapes that d columns and k clusters need."""
-        levels = sizes_of(self.levels)
+        levels = base.sizes_of(self.levels)
         numbers = sum(size == 0 for size in levels) if levels else d
         K, r = self.anchors.shape
         return (
             k == self.count
             and (not levels or len(levels) == d)
-            and have_shapes((self.low, (numbers,)), (self.high, (numbers,)), (self.mean, (numbers + sum(levels),)))
-            and have_shapes((self.basis, (len(self.mean), r)), (self.clusters, (K,)))
-            and have_shapes((self.precision, (r, r)), (self.shares, (K,)))
-            and are_columns(self.clusters, k)
+            and base.have_shapes((self.low, (numbers,)), (self.high, (numbers,)), (self.mean, (numbers + sum(levels),)))
+            and base.have_shapes((self.basis, (len(self.mean), r)), (self.clusters, (K,)))
+            and base.have_shapes((self.precision, (r, r)), (self.shares, (K,)))
+            and base.are_columns(self.clusters, k)
             and (self.precision is None or self.shares is not None)
         )
 
@@ -173,7 +174,7 @@ class AnchorModel(ClientModel):
 
     def onnx(self, w: Any, X: str) -> Drawn:
         """Minus half the squared distance to the nearest anchor of each cluster, in units of its width."""
-        levels = sizes_of(self.levels)
+        levels = base.sizes_of(self.levels)
         E = self._onnx_coordinates(w, X, levels)
         precision = np.eye(len(self.basis[0])) if self.precision is None else self.precision
         V = precision @ self.anchors.T
@@ -211,7 +212,7 @@ class AnchorModel(ClientModel):
 
 def _dense(X: Any) -> Array:
     """Rows of a private model: dense, and finite but for missing cells."""
-    return without_infinity(X.toarray() if sp.issparse(X) else np.asarray(X))
+    return base.without_infinity(X.toarray() if sp.issparse(X) else np.asarray(X))
 
 
 __all__ = ["AnchorModel"]

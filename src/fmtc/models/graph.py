@@ -18,26 +18,8 @@ from ..kernels.scaling import Scaling, shiftable
 from ..linalg.arrays import double, is_tensor, to_device_of, to_numpy
 from ..mixture.cells import posteriors
 from ..mixture.steps import SMALLEST_SHARE, Personal, log_shares
-from .base import (
-    LATER,
-    ClientModel,
-    Drawn,
-    Member,
-    Parts,
-    Presence,
-    Steps,
-    Units,
-    are_columns,
-    as_row_scores,
-    blockwise,
-    dense_row,
-    finite,
-    have_shapes,
-    sizes_of,
-    softmax,
-    taken,
-    weights_of,
-)
+from . import base
+from .base import LATER, ClientModel, Drawn, Member, Parts, Presence, Steps, Units
 
 Array = np.ndarray
 
@@ -109,7 +91,7 @@ class GraphModel(ClientModel):
 
     def fits(self, d: int, k: int) -> bool:
         """Whether the arrays have the shapes that d columns and k clusters need."""
-        levels = sizes_of(self.levels)
+        levels = base.sizes_of(self.levels)
         whole = expanded_width(levels, d)
         width, q = whole if self.keep is None else len(self.keep), self.centers.shape[-1]
         rows, mean = width, self.mean
@@ -118,9 +100,11 @@ class GraphModel(ClientModel):
                 return False
             rows, mean = self.lift.n_features, None  # that of lifted columns
         return (
-            are_columns(self.keep, d)
-            and have_shapes((self.W, (rows, q)), (self.centers, (k, q)), (mean, (width,)), (self.stretch, (width,)))
-            and have_shapes((self.fill, (whole,)), (self.precision, (q, q)), (self.shares, (k,)))
+            base.are_columns(self.keep, d)
+            and base.have_shapes(
+                (self.W, (rows, q)), (self.centers, (k, q)), (mean, (width,)), (self.stretch, (width,))
+            )
+            and base.have_shapes((self.fill, (whole,)), (self.precision, (q, q)), (self.shares, (k,)))
             and (not levels or len(levels) == d)
             and (self.precision is None or self.shares is not None)
             and (self.calibration is None or self.calibration.is_sound)
@@ -132,14 +116,14 @@ class GraphModel(ClientModel):
         if shares is None and (order < 0).any():
             shares = np.full(self.k, 1 / self.k)
         return replace(
-            self, centers=taken(self.centers, order), shares=None if shares is None else taken(shares, order)
+            self, centers=base.taken(self.centers, order), shares=None if shares is None else base.taken(shares, order)
         )
 
     # ---------------------------------------------------------------------------------------------- new rows
 
     def numbers(self, X: Any) -> Any:
         """New rows as columns of numbers: categories expanded, missing numbers filled."""
-        X = expanded(X, sizes_of(self.levels))
+        X = expanded(X, base.sizes_of(self.levels))
         if self.fill is None or sp.issparse(X) or is_tensor(X) or np.isfinite(_total(X)):
             return X
         return np.where(np.isnan(X), self.fill.astype(X.dtype), X)
@@ -167,10 +151,12 @@ class GraphModel(ClientModel):
         """Cluster of each new row; (n, d) -> (n,)."""
         X = self.design(X)
         if self.precision is not None:
-            return blockwise(X, self.keep, lambda block: self._of_mixture(block)[0].argmax(axis=1))
+            return base.blockwise(X, self.keep, lambda block: self._of_mixture(block)[0].argmax(axis=1))
         V = to_device_of(self.W @ self.centers.T, X)
         allowed = 0 if self.lacks is None else to_device_of(self.log_shares, X)
-        return blockwise(X, self.keep, lambda block: (finite(self._centred(block) @ V) + allowed).argmax(axis=1))
+        return base.blockwise(
+            X, self.keep, lambda block: (base.finite(self._centred(block) @ V) + allowed).argmax(axis=1)
+        )
 
     def probabilities(self, X: Any) -> Array:
         """Probability of each cluster; (n, d) -> (n, k)."""
@@ -179,18 +165,18 @@ class GraphModel(ClientModel):
 
         def of_mixture(block: Any) -> Array:
             scaled, Y = self._of_mixture(block)
-            return softmax(scaled, self.W.dtype, Y[:, -1:])
+            return base.softmax(scaled, self.W.dtype, Y[:, -1:])
 
         def of_unit_centers(block: Any) -> Array:
             rows = self._centred(block)
             score = (rows @ V).astype(np.float64) + allowed  # cosine to each centre, times the row's norm
-            gap = (score - score.max(axis=1, keepdims=True)) / row_norms(finite(rows @ self.W))
+            gap = (score - score.max(axis=1, keepdims=True)) / row_norms(base.finite(rows @ self.W))
             # of two centres as near as numbers can tell, the one that `assign` takes has more
             tie = 1 - 4 * float(np.finfo(V.dtype).eps)
             P = np.where(gap == 0, 1.0, np.minimum(np.exp(gap / variance), tie))
             return (P / P.sum(axis=1, keepdims=True)).astype(V.dtype, copy=False)
 
-        return blockwise(self.design(X), self.keep, of_unit_centers if self.precision is None else of_mixture)
+        return base.blockwise(self.design(X), self.keep, of_unit_centers if self.precision is None else of_mixture)
 
     def scores(self, X: Any) -> Array:
         """Log of share times density of each cluster, of the direction alone; with unit centres, the cosine to each."""
@@ -199,7 +185,7 @@ class GraphModel(ClientModel):
     def row_scores(self, X: Any) -> RowScores:
         """Scores and density of the direction, and log of the length; with unit centres the largest cosine is both."""
         found = self._scored(X)
-        return as_row_scores(found[:, :-2], found[:, -2], found[:, -1])
+        return base.as_row_scores(found[:, :-2], found[:, -2], found[:, -1])
 
     @property
     def low_only(self) -> bool:
@@ -211,7 +197,7 @@ class GraphModel(ClientModel):
         lacks, precision = None if self.shares is None else self.shares <= 0, self.precision
 
         def of_unit_centers(block: Any) -> Array:
-            Y = to_numpy(double(finite(self._centred(block) @ to_device_of(self.W, block))))
+            Y = to_numpy(double(base.finite(self._centred(block) @ to_device_of(self.W, block))))
             norm = row_norms(Y)
             scores = Y / norm @ self.centers.T.astype(np.float64)
             scores = scores if lacks is None else np.where(lacks, -np.inf, scores)
@@ -223,7 +209,7 @@ class GraphModel(ClientModel):
             density = posteriors(scores)[1] - 0.5 * np.einsum("ij,ij->i", Z @ precision, Z)
             return np.column_stack([scores, density, np.log(Y[:, -1])])
 
-        return blockwise(self.design(X), self.keep, of_unit_centers if precision is None else of_mixture)
+        return base.blockwise(self.design(X), self.keep, of_unit_centers if precision is None else of_mixture)
 
     def _centred(self, block: Any) -> Rows:
         return Rows(block, None if self.mean is None else to_device_of(self.mean, block))
@@ -237,7 +223,7 @@ class GraphModel(ClientModel):
         V, c = self._linear()
         W = to_device_of(np.pad(self.W, ((0, 0), (0, 1))), block)  # one more column, for the norm
         Y = double(self._centred(block) @ W)
-        Y[:, -1:] = finite(row_norms(Y))
+        Y[:, -1:] = base.finite(row_norms(Y))
         return Y @ to_device_of(np.vstack([V, c]), Y), Y
 
     def _linear(self) -> tuple[Array, Array]:
@@ -252,7 +238,7 @@ class GraphModel(ClientModel):
 
     def member(self, presence: Presence | None) -> Member:
         """Where its concepts lie along the features."""
-        found = graph_signatures(self.W, self.centers, weights_of(presence, self.shares, self.k))
+        found = graph_signatures(self.W, self.centers, base.weights_of(presence, self.shares, self.k))
         if self.stretch is not None and self.lift is None:
             found = found * self.stretch
         return Member(found, self.columns(found.shape[1]), self.presence(presence))
@@ -305,7 +291,7 @@ class GraphModel(ClientModel):
 
     def _deviation(self, x: Any) -> tuple[Array, Array, Array]:
         """Deviations of a row, weights and constants of its columns: scores are dev V / |dev W| + c."""
-        dev = dense_row(self.design(x))
+        dev = base.dense_row(self.design(x))
         dev = dev if self.keep is None else dev[self.keep]
         V, c = self._linear()
         return dev if self.mean is None else dev - self.mean, np.asarray(self.W @ V), c
@@ -324,7 +310,7 @@ class GraphModel(ClientModel):
 
     def onnx(self, w: Any, X: str) -> Drawn:
         """Logarithm of the probabilities but for a row's constant."""
-        levels, keep, fill, lift = sizes_of(self.levels), self.keep, self.fill, self.lift
+        levels, keep, fill, lift = base.sizes_of(self.levels), self.keep, self.fill, self.lift
         columns: int | str = len(levels) or (len(self.W) if lift is None else len(lift.frequencies))
         missing = "no cell may be missing"
         if fill is not None:
@@ -359,10 +345,10 @@ def project(X: Any, W: Array, mean: Array | None, keep: Array | None = None) -> 
     W, mean = to_device_of(W, X), None if mean is None else to_device_of(mean, X)
 
     def answer(block: Any) -> Array:
-        Y = finite(Rows(block, mean) @ W)
+        Y = base.finite(Rows(block, mean) @ W)
         return Y / row_norms(Y)
 
-    return blockwise(X, keep, answer)
+    return base.blockwise(X, keep, answer)
 
 
 def graph_signatures(W: Array, centers: Array, weights: Array) -> Array:

@@ -14,25 +14,8 @@ from ..kernels.ranks import Calibration, RowScores
 from ..kernels.scaling import Scaling, shiftable
 from ..mixture.cells import Cells, Scaled, posteriors
 from ..mixture.steps import Personal, log_shares, row_distances, row_scores
-from .base import (
-    BLOCK,
-    LATER,
-    ClientModel,
-    Drawn,
-    Member,
-    Parts,
-    Presence,
-    Steps,
-    Units,
-    as_row_scores,
-    dense_row,
-    finite,
-    have_shapes,
-    sizes_of,
-    taken,
-    weights_of,
-    without_infinity,
-)
+from . import base
+from .base import BLOCK, LATER, ClientModel, Drawn, Member, Parts, Presence, Steps, Units
 
 Array = np.ndarray
 
@@ -62,7 +45,7 @@ class Frame:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Levels of each column; empty where all columns are numbers."""
-        return sizes_of(self.levels)
+        return base.sizes_of(self.levels)
 
     def units(self, r: int) -> tuple[Array, Array]:
         """Stretch and shift of the first r expanded columns; 1 and 0 where they have units of their own."""
@@ -131,8 +114,8 @@ class MixtureModel(ClientModel):
         r, sizes = (width - sum(levels), sum(levels)) if frame.axes is None else (frame.axes.shape[1], 0)
         ends = width if frame.axes is None else len(frame.axes)
         return (
-            have_shapes((self.means, (k, r)), (self.covariance, (r, r)), (self.shares, (k,)))
-            and have_shapes((self.profiles, (k, sizes)), (frame.stretch, (width,)), (frame.shift, (width,)))
+            base.have_shapes((self.means, (k, r)), (self.covariance, (r, r)), (self.shares, (k,)))
+            and base.have_shapes((self.profiles, (k, sizes)), (frame.stretch, (width,)), (frame.shift, (width,)))
             and ends == width
             and (not levels or len(levels) == d)
             and (self.calibration is None or self.calibration.is_sound)
@@ -165,8 +148,8 @@ class MixtureModel(ClientModel):
     def renumbered(self, order: Array) -> MixtureModel:
         """The same with other numbers: cluster ``order[j]`` takes number j, and -1 is a concept that it lacks."""
         return replace(
-            self, means=taken(self.means, order), shares=taken(self.shares, order),
-            profiles=taken(self.profiles, order, missing=1),
+            self, means=base.taken(self.means, order), shares=base.taken(self.shares, order),
+            profiles=base.taken(self.profiles, order, missing=1),
         )  # fmt: skip
 
     # ---------------------------------------------------------------------------------------------- new rows
@@ -182,7 +165,7 @@ class MixtureModel(ClientModel):
     def row_scores(self, X: Any) -> RowScores:
         """Scores and log-density; there is no length."""
         scores, constant = self._scored(X)
-        return as_row_scores(scores, posteriors(scores)[1] + constant)
+        return base.as_row_scores(scores, posteriors(scores)[1] + constant)
 
     def transform(self, X: Any) -> Array:
         """Distance of each row to each cluster in units of its shape, from the filled numbers; (n, d) -> (n, k)."""
@@ -216,10 +199,10 @@ class MixtureModel(ClientModel):
         with np.errstate(invalid="ignore", over="ignore"):  # `finite` says it better
             own = Personal(self.means[~self.lacks], self.shares[~self.lacks], self.profiles[~self.lacks])
             distance, filled = row_distances(self._cells(X), own, self.covariance)
-            return finite(distance) > chi2.isf(level, np.maximum(filled, 1))
+            return base.finite(distance) > chi2.isf(level, np.maximum(filled, 1))
 
     def _cells(self, X: Any) -> Cells:
-        return self.frame.cells(without_infinity(X))
+        return self.frame.cells(base.without_infinity(X))
 
     def _scored(self, X: Any) -> tuple[Array, Array]:
         """Scores of rows, minus infinity for concepts that the client lacks, and their constants."""
@@ -232,13 +215,13 @@ class MixtureModel(ClientModel):
         """Scores of new rows and the constants that belong to them, see `row_scores`; an error if numbers overflow."""
         with np.errstate(invalid="ignore", over="ignore"):  # `finite` says it better
             scores, constant = row_scores(self._cells(X), own, self.covariance, normalized=normalized)
-            return finite(scores), finite(constant)
+            return base.finite(scores), base.finite(constant)
 
     # ----------------------------------------------------------------------------------------- what clusters are
 
     def member(self, presence: Presence | None) -> Member:
         """Where its concepts lie along the features."""
-        weights, centers = weights_of(presence, self.shares, self.k), self.centers
+        weights, centers = base.weights_of(presence, self.shares, self.k), self.centers
         found = mixture_signatures(self.means, self.covariance, self.profiles, weights, self.frame.axes)
         columns = self.columns(found.shape[1])
         return Member(found, columns, self.presence(presence), centers - weights @ centers)
@@ -257,7 +240,7 @@ class MixtureModel(ClientModel):
         gap, middle = self.means[first] - self.means[second], (self.means[first] + self.means[second]) / 2
         frame = self.frame
         if frame.axes is not None:
-            row, v = dense_row(self.scaled(x)), np.linalg.solve(self.covariance, gap)
+            row, v = base.dense_row(self.scaled(x)), np.linalg.solve(self.covariance, gap)
             origin = 0.0 if frame.origin is None else frame.origin
             start -= float((origin + middle) @ v)
             return Parts(self.columns(len(row)), row * (frame.axes @ v), start)

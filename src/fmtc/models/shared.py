@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import InputError, TrustError
 from ..kernels.couplings import COUPLINGS
 from ..kernels.couplings.partial import Partial
+from ..linalg.arrays import to_numpy
 from ..mixture.pooling import Pool, added, pooled, weighted
 from ..mixture.steps import Common, unpacked
 from ..settings import Settings
@@ -84,8 +85,8 @@ class Shared(Units, ABC):
         common = pooled(self.mixture, sums, self.pool(settings), levels, self.size, len(ids), self.floor)
         return replace(self, mixture=common)
 
-    def with_projections(self, projections: Mapping[str, Array], settings: Settings) -> Self:
-        """The same after one step of the server with new projections of some clients; of a mixture, the same."""
+    def moved(self, clients: Mapping[str, Any], settings: Settings) -> Self:
+        """The same after one step of the server, with clients that have gone on; of a mixture, as it is."""
         return self
 
     def published(self, settings: Settings) -> Published:
@@ -136,13 +137,13 @@ class GraphShared(Shared):
         """Silos do not shift as a whole: projections are in a common frame already."""
         return Pool(spread=settings.spread_of(self.words), drift=0.0, even=True)
 
-    def with_projections(self, projections: Mapping[str, Array], settings: Settings) -> Self:
-        """The same after one step of the server (Eq. 18, 19) with new projections of some clients."""
+    def moved(self, clients: Mapping[str, Any], settings: Settings) -> Self:
+        """The same after one step of the server (Eq. 18, 19), with the projections of clients that have gone on."""
         if self.W is None or self.Y is None:
             return self
         W, whole = self.W.copy(), COUPLINGS[settings.coupling_of(self.words)]
-        for cid, own in projections.items():
-            W[:, :, self.client_ids.index(cid)] = own
+        for cid, client in clients.items():
+            W[:, :, self.client_ids.index(cid)] = to_numpy(client.W)
         T = W + self.Y / self.rho
         coupling = whole if self.has is None else Partial(whole, self.has)
         Z = np.array(coupling.prox(T, self.beta / self.rho, settings.solver.schatten_p).separate_from(T).Z)

@@ -53,7 +53,7 @@ def home_of(client: Numbered | Concluded, common: GraphCommon | MixtureCommon | 
 def mixture_common(client: Concluded, common: Common) -> MixtureCommon:
     """What a client of the mixture view knows of the others."""
     units = Units(scaling=client.scaling, axes=client.axes, origin=client.origin)
-    return MixtureCommon(units, common, client.model.shares > 0)
+    return MixtureCommon(units, common, ~client.model.lacks)
 
 
 def graph_common(client: Numbered, common: Common | None, concepts: Array | None) -> GraphCommon | None:
@@ -61,9 +61,9 @@ def graph_common(client: Numbered, common: Common | None, concepts: Array | None
     rows, factors = client.rows, client.factors
     if factors is None:
         return None
-    units, scale = Units(scaling=client.scaling, lift=client.lift), rows.gamma * rows.shape[0] ** 0.5
+    scale = rows.gamma * rows.shape[0] ** 0.5
     anchor, own = to_numpy(client.anchor), to_numpy(client.W)
-    return GraphCommon(units, anchor, factors.ridge, scale, mixture=common, own=own, concepts=concepts)
+    return GraphCommon(client.units, anchor, factors.ridge, scale, mixture=common, own=own, concepts=concepts)
 
 
 def with_calibration(client: Any, settings: Settings) -> Any:

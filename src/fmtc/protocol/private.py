@@ -530,14 +530,4 @@ def promise(settings: Settings, n_clients: int | None, n_features: int) -> dict[
     }  # fmt: skip
 
 
-class Unplanned(Private):
-    """Private anchors for an audit, which takes any number of rows: what leaves is the same."""
-
-    def open_server(
-        self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
-    ) -> PrivateServer:
-        """The server before the first message."""
-        return replace(super().open_server(client_ids, settings, weights), planned=False)
-
-
-PLAIN, METHOD, UNPLANNED = Anchors(), Private(), Unplanned()
+PLAIN, METHOD = Anchors(), Private()

@@ -149,18 +149,11 @@ def _layout(path: Path, content: Path | bytes, suffix: str, reading: Reading) ->
     default, *others = [_Under(separator, _cells(lines[marked:], separator)) for separator in separators]
     better = [one for one in others if one.fits and one.rank > default.rank]
     chosen = max(better, key=lambda one: one.rank, default=default)
-    # a line with # may be the header itself: then it has as many cells, and numbers follow
-    n_comments = marked
-    if marked:
-        above = _cells(lines[marked - 1 : marked], chosen.separator)
-        first = chosen.rows[0] if chosen.rows else []
-        plain = not any(map(_NUMBER.fullmatch, first)) and any(
-            _NUMBER.fullmatch(cell) for row in chosen.rows[1:2] for cell in row
-        )
-        if above and len(above[0]) == len(first) and not plain:
-            n_comments, chosen = marked - 1, _Under(chosen.separator, _cells(lines[marked - 1 :], chosen.separator))
+    if marked and chosen.follows(lines[marked - 1]):
+        marked -= 1
+        chosen = _Under(chosen.separator, _cells(lines[marked:], chosen.separator))
     cells = tuple(chosen.rows[0]) if chosen.rows else ()
-    layout = Layout(chosen.separator, n_comments, cells, reading.header is not False)
+    layout = Layout(chosen.separator, marked, cells, reading.header is not False)
     if reading.header is None and _is_row(cells):
         shown = ", ".join(cells[:4]) + (", …" if len(cells) > 4 else "")
         raise DataError(no_header(path, "line", shown, reading))
@@ -179,6 +172,13 @@ class _Under:
         """Whether there is more than one column, and nearly all rows have a cell for each."""
         header, *rows = self.rows or [[]]
         return len(header) > 1 and bool(rows) and sum(len(row) == len(header) for row in rows) >= 0.8 * len(rows)
+
+    def follows(self, comment: str) -> bool:
+        """Whether a line with # above is the header itself: then it has as many cells, and numbers follow."""
+        above = _cells([comment], self.separator)
+        first, second = [*self.rows[:2], [], []][:2]
+        plain = not any(map(_NUMBER.fullmatch, first)) and any(map(_NUMBER.fullmatch, second))
+        return bool(above) and len(above[0]) == len(first) and not plain
 
     @property
     def rank(self) -> tuple[bool, float]:

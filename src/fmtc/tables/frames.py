@@ -88,6 +88,24 @@ def check_frames(frames: Mapping[str, Any]) -> None:
             raise DataError(f"client {name!r}: X {what}; all clients need the same columns")
 
 
+def check_plain(frames: Mapping[str, Any], other: str) -> None:
+    """Refuse frames with columns that are no numbers, beside a silo whose rows are no frame."""
+    for name, frame in frames.items():
+        if not is_plain(frame):
+            raise DataError(
+                f"client {name!r}: X is a data frame with columns that are no numbers, but that of client {other!r} is "
+                "not a data frame: give data frames for all clients"
+            )
+
+
+def encode(frame: Any, schema: Schema, name: str) -> Any:
+    """The rows of a frame by a schema; the frame itself, where they are so already."""
+    if list(frame.columns) == list(schema.names) and is_plain(frame) and not schema.recodes:
+        return frame
+    X = schema.encode(as_polars(frame), f"client {name!r}: " if name else "", wording=FRAMES)
+    return pl.DataFrame(X, schema=list(schema.names))
+
+
 def infer(frames: Mapping[str, pl.DataFrame], *, joining: bool = False) -> tuple[Schema, list[str]]:
     """What the columns of data frames are: words and truths are categories, everything else must be a number.
 
@@ -145,4 +163,4 @@ def _holds_words(column: pl.Series) -> bool:
     return is_text(column) or column.dtype == pl.Boolean
 
 
-__all__ = ["as_polars", "check_frames", "infer", "is_plain"]
+__all__ = ["as_polars", "check_frames", "check_plain", "encode", "infer", "is_plain"]

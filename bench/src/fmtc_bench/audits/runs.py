@@ -13,12 +13,12 @@ from fmtc.kernels.influence import record_influence
 from fmtc.privacy.accounting import epsilon_of, mu_of, without_colluders
 from fmtc.privacy.keys import Noise
 from fmtc.protocol.method import Method, view_method
-from fmtc.protocol.private import PLAIN, UNPLANNED
+from fmtc.protocol.private import PLAIN
 from fmtc.settings import Privacy, Settings
 
 from .attacker import statistics
 from .attacks import LEAST_RUNS, Attack, Canary, Span, canary_audit, drawn_members, membership, row_span
-from .tap import PrivateStages, Tap, shadow_runs, tapped_run
+from .tap import UNPLANNED, PrivateStages, Tap, shadow_runs, tapped_run
 
 Array = np.ndarray
 Progress = Callable[[int], None]

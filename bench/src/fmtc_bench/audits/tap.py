@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,25 @@ from fmtc.privacy.keys import Noise
 from fmtc.protocol.base import Message, Summed
 from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.method import Method
-from fmtc.protocol.private import UNPLANNED, box_of, public_of
+from fmtc.protocol.private import Private, PrivateServer, box_of, public_of
 from fmtc.protocol.sums.masking import Masking, opened
 from fmtc.runtime.driver import Replies, RunRecord, Transport, run
 from fmtc.runtime.local import LocalTransport
 
 from .attacks import Observation
+
+
+class Unplanned(Private):
+    """Private anchors for an audit, which takes any number of rows: what leaves is the same."""
+
+    def open_server(
+        self, client_ids: Sequence[str], settings: Any, weights: Mapping[str, float] | None
+    ) -> PrivateServer:
+        """The server before the first message."""
+        return replace(super().open_server(client_ids, settings, weights), planned=False)
+
+
+UNPLANNED = Unplanned()
 
 
 class ReachedError(Exception):

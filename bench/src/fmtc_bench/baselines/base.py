@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 
 from fmtc.client import stream
 from fmtc.errors import ClientError, DataError
@@ -27,7 +27,7 @@ from fmtc.linalg.arrays import HOST
 from fmtc.linalg.threads import one_thread
 from fmtc.protocol.base import RESTARTS, Check, Message, Phase
 from fmtc.protocol.method import Method
-from fmtc.rows import ClientsMixin, is_mapping
+from fmtc.rows import ClientsMixin
 from fmtc.runtime.driver import Replies, RoundRecord, RunRecord, run
 from fmtc.runtime.local import LocalTransport
 
@@ -166,19 +166,6 @@ def check_choice(allowed: tuple[str, ...], **values: Any) -> None:
     for name, value in values.items():
         if value not in allowed:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
-
-
-def same_samples(X: Any, name: str) -> dict[str, Any]:
-    """Arrays over the same samples, one for each client, checked, by sorted name."""
-    if not is_mapping(X) or not X:
-        raise TypeError(f"{name} must be a mapping of at least one client to an array, got {type(X).__name__}")
-    data = {str(cid): check_array(Xt, accept_sparse="csr", dtype=np.float64) for cid, Xt in X.items()}
-    if len(data) < len(X):
-        raise ValueError(f"names of clients in {name} must differ when written out, got {list(X)}")
-    if len({Xt.shape[0] for Xt in data.values()}) > 1:
-        sizes = ", ".join(f"{cid!r} has {Xt.shape[0]}" for cid, Xt in data.items())
-        raise ValueError(f"all clients must hold the same samples, one row for each: {sizes}")
-    return dict(sorted(data.items()))
 
 
 # ------------------------------------------------------------------------------------------------------- k-means

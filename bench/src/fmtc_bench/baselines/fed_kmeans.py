@@ -200,6 +200,17 @@ class CentersAsk:
     )
 
 
+class _AsksCenters(Phase):
+    """Begins with the common centres."""
+
+    Ask = CentersAsk
+
+    def asks(self, server: KMeansServer, settings: FedKMeansSettings) -> dict[str, Any]:
+        """The same centres for everyone."""
+        (centers,) = required(server, "centers")
+        return dict.fromkeys(server.client_ids, CentersAsk(centers=centers))
+
+
 class Start(Phase):
     """Each client's first centres, by k-means++ on its own rows."""
 
@@ -224,7 +235,7 @@ class Start(Phase):
         return replace(server, centers=merged.centers, start_cost=merged.cost)
 
 
-class Round(LoopPhase):
+class Round(_AsksCenters, LoopPhase):
     """Lloyd's algorithm at the clients from the common centres; the server clusters the centres they send.
 
     A client that does not answer is not counted in this round.
@@ -234,13 +245,7 @@ class Round(LoopPhase):
     protect = Protection("Means of at least `min_count` rows each.", few_rows=True)
     doing = "in a round"
     limited_by = "n_rounds"
-    Ask = CentersAsk
     Answer = CentersAnswer
-
-    def asks(self, server: KMeansServer, settings: FedKMeansSettings) -> dict[str, Any]:
-        """The same centres for everyone."""
-        (centers,) = required(server, "centers")
-        return dict.fromkeys(server.client_ids, CentersAsk(centers=centers))
 
     def reply(
         self, client: KMeansClient, ask: CentersAsk, settings: FedKMeansSettings, round_no: int
@@ -259,17 +264,11 @@ class Round(LoopPhase):
         return replace(server, centers=merged.centers, round_no=number), report
 
 
-class Finish(Phase):
+class Finish(_AsksCenters):
     """Rows take the nearest centre."""
 
     name = "finish"
     doing = "assigning its rows"
-    Ask = CentersAsk
-
-    def asks(self, server: KMeansServer, settings: FedKMeansSettings) -> dict[str, Any]:
-        """The last common centres."""
-        (centers,) = required(server, "centers")
-        return dict.fromkeys(server.client_ids, CentersAsk(centers=centers))
 
     def reply(
         self, client: KMeansClient, ask: CentersAsk, settings: FedKMeansSettings, round_no: int

@@ -78,13 +78,6 @@ def root_inverse(x: Array) -> Array:
     return np.divide(1, np.sqrt(x), out=np.zeros_like(x), where=x > 0)
 
 
-def subspace_settled(history: Sequence[RoundRecord], settings: Any) -> str | None:
-    """The subspace has moved by less than `tol`."""
-    if not history[-1].primal_residual < settings.tol:
-        return None
-    return f"the subspace moved by less than tol={settings.tol:g} in round {history[-1].round_no}"
-
-
 # ------------------------------------------------------------------------------------------------- FedSpectral+: states
 
 
@@ -406,7 +399,9 @@ class FederatedSpectral(FederatedMethod):
 
     def converged(self, history: Sequence[RoundRecord], settings: FedSpectralSettings) -> str | None:
         """The subspace has moved by less than `tol`."""
-        return subspace_settled(history, settings)
+        if not history[-1].primal_residual < settings.tol:
+            return None
+        return f"the subspace moved by less than tol={settings.tol:g} in round {history[-1].round_no}"
 
     def common(self, server: SpectralServer) -> dict[str, Array]:
         """The anchors, a x d, and the centres in the embedding, at most k x e."""

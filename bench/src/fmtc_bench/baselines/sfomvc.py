@@ -51,19 +51,20 @@ UNITS = ("relative", "absolute")
 
 
 @dataclass(frozen=True)
-class ProjectionSettings(AnchorSettings):
-    """What decides a run besides the data, in both settings of SFOMVC; the names are those of the parameters."""
+class SFOMVCSettings(AnchorSettings):
+    """What decides a run of `SFOMVC` besides the data; the names are those of its parameters."""
 
-    beta: float = 0.1
+    beta: float = 0.4
     gamma: float = 0.01
     schatten_p: float = 1.0
     row_power: float = 1.0
-    units: str = "absolute"
+    units: str = "relative"
     rho: float = 1.0
-    mu: float = 1.0
+    mu: float = 0.3
     growth: float = 1.1
     max_iter: int = 100
     tol: float = 1e-3
+    start: str = "local"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,19 +75,6 @@ class ProjectionSettings(AnchorSettings):
         check_positive(1, schatten_p=self.schatten_p)
         check_positive(2, row_power=self.row_power)
         check_choice(UNITS, units=self.units)
-
-
-@dataclass(frozen=True)
-class SFOMVCSettings(ProjectionSettings):
-    """What decides a run of `SFOMVC` besides the data; the names are those of its parameters."""
-
-    beta: float = 0.4
-    units: str = "relative"
-    mu: float = 0.3
-    start: str = "local"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
         check_choice(STARTS, start=self.start)
 
 
@@ -269,8 +257,11 @@ class Start(Phase):
     ) -> tuple[ProjectionClient, FirstAnswer]:
         """Clusters by the nearest of the common centres; without those, by k-means of its own."""
         (ties,) = required(client, "ties")
-        C = ask.centers
-        labels = own_labels(client, settings) if C is None else pairwise_distances_argmin(client.X, C)
+        if ask.centers is None:
+            seed = seed_of(settings.seed, client.client_id, "start")
+            _, labels = kmeans(client.X, settings.n_clusters, seed, n_init=settings.n_init)
+        else:
+            labels = pairwise_distances_argmin(client.X, ask.centers)
         part = Assignment.of(ties, labels, settings.n_clusters, settings.gamma)
         return client.moved_to(part), FirstAnswer(P=part.P)
 
@@ -283,16 +274,10 @@ class Start(Phase):
         return first_stack(server, answers, settings, places)
 
 
-def own_labels(client: ProjectionClient, settings: ProjectionSettings) -> Array:
-    """First clusters of a client by k-means of its own."""
-    seed = seed_of(settings.seed, client.client_id, "start")
-    return kmeans(client.X, settings.n_clusters, seed, n_init=settings.n_init)[1]
-
-
 def first_stack(
     server: ProjectionServer,
     answers: Mapping[str, FirstAnswer],
-    settings: ProjectionSettings,
+    settings: SFOMVCSettings,
     places: Callable[[Array], Array] | None,
 ) -> ProjectionServer:
     """The first stack and consensus; clusters of different clients at the same places take the same number.
@@ -346,7 +331,7 @@ class Round(LoopPhase):
             check=above(-1e-300),
         )
 
-    def asks(self, server: ProjectionServer, settings: ProjectionSettings) -> dict[str, Any]:
+    def asks(self, server: ProjectionServer, settings: SFOMVCSettings) -> dict[str, Any]:
         """Each client's slice of Q - Y/rho; in the first round, its common numbers."""
         Q, Y = required(server, "Q", "Y")
         anchors = Q - Y / (settings.rho * server.growth)
@@ -357,7 +342,7 @@ class Round(LoopPhase):
         }
 
     def reply(
-        self, client: ProjectionClient, ask: Ask, settings: ProjectionSettings, round_no: int
+        self, client: ProjectionClient, ask: Ask, settings: SFOMVCSettings, round_no: int
     ) -> tuple[ProjectionClient, Answer]:
         """One step on all variables."""
         (ties,), part = required(client, "ties"), client.part
@@ -370,7 +355,7 @@ class Round(LoopPhase):
         return replace(client.moved_to(part), round_no=round_no), self.Answer(P=part.P, gap=part.gap)
 
     def reduce(
-        self, server: ProjectionServer, answers: MutableMapping[str, Answer], settings: ProjectionSettings
+        self, server: ProjectionServer, answers: MutableMapping[str, Answer], settings: SFOMVCSettings
     ) -> tuple[ProjectionServer, RoundReport]:
         """``Q = prox(P + Y/rho)``, ``Y += rho (P - Q)``; the report has both residuals of the stop rule."""
         before, Y = required(server, "P", "Y")
@@ -405,35 +390,13 @@ class Finish(Phase):
     resumes = True
 
     def reply(
-        self, client: ProjectionClient, ask: Nothing, settings: ProjectionSettings, round_no: int
+        self, client: ProjectionClient, ask: Nothing, settings: SFOMVCSettings, round_no: int
     ) -> tuple[ProjectionClient, Nothing]:
         """Labels, and the map for new rows."""
         return replace(client, labels=client.part.score.argmax(axis=1), model=client.fitted()), Nothing()
 
 
-class FederatedProjection(FederatedMethod):
-    """What both settings of SFOMVC share."""
-
-    loop = Round()
-    client_type, server_type = ProjectionClient, ProjectionServer
-    saved = VARIABLES
-
-    def without(self, server: ProjectionServer, absent: set[str]) -> ProjectionServer:
-        """The server without some clients, before the first round is done."""
-        stay = [t for t, cid in enumerate(server.client_ids) if cid not in absent]
-        stacks = {name: getattr(server, name) for name in ("P", "Q", "Y")}
-        kept = {name: A[:, :, stay] for name, A in stacks.items() if A is not None}
-        return replace(super().without(server, absent), **kept)
-
-    def converged(self, history: Sequence[RoundRecord], settings: ProjectionSettings) -> str | None:
-        """Both residuals are small."""
-        last, tol = history[-1], settings.tol
-        if not (last.primal_residual < tol and last.dual_residual < 10 * tol):
-            return None
-        return f"P and its consensus differ by less than tol={tol:g} after {last.round_no} rounds"
-
-
-class FederatedSFOMVC(FederatedProjection):
+class FederatedSFOMVC(FederatedMethod):
     """SFOMVC over common anchors: the phases of a run.
 
     centers    each client's centres; the server makes anchors of them
@@ -446,16 +409,28 @@ class FederatedSFOMVC(FederatedProjection):
 
     name = "sfomvc"
     opening = (AnchorCenters(), AnchorDistances(), TieRows(), Start())
+    loop = Round()
     closing = (Finish(),)
     settings_type = SFOMVCSettings
+    client_type, server_type = ProjectionClient, ProjectionServer
+    saved = VARIABLES
+
+    def without(self, server: ProjectionServer, absent: set[str]) -> ProjectionServer:
+        """The server without some clients, before the first round is done."""
+        stay = [t for t, cid in enumerate(server.client_ids) if cid not in absent]
+        stacks = {name: getattr(server, name) for name in ("P", "Q", "Y")}
+        kept = {name: A[:, :, stay] for name, A in stacks.items() if A is not None}
+        return replace(super().without(server, absent), **kept)
+
+    def converged(self, history: Sequence[RoundRecord], settings: SFOMVCSettings) -> str | None:
+        """Both residuals are small."""
+        last, tol = history[-1], settings.tol
+        if not (last.primal_residual < tol and last.dual_residual < 10 * tol):
+            return None
+        return f"P and its consensus differ by less than tol={tol:g} after {last.round_no} rounds"
 
 
 METHOD = FederatedSFOMVC()
-
-
-def residuals(history: Sequence[RoundRecord]) -> list[Residuals]:
-    """Both residuals of each round."""
-    return [Residuals(record.primal_residual, record.dual_residual) for record in history]
 
 
 def _places(P: Array, anchors: Array) -> Array:
@@ -555,7 +530,7 @@ class SFOMVC(Baseline):
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, ProjectionModel], Mapping[str, Array]]:
         result, transport = run_locally(METHOD, SFOMVCSettings.of(self, seed), data)
         self.anchors_ = result.server.anchors
-        self.history_ = residuals(result.history)
+        self.history_ = [Residuals(record.primal_residual, record.dual_residual) for record in result.history]
         self.n_iter_ = len(self.history_)
         count(self, transport)
         return transport.outcome()

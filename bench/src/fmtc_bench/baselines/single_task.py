@@ -244,9 +244,8 @@ class KMeansAlone(Baseline):
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Centers], Mapping[str, Array]]:
         check_whole(n_init=self.n_init)
-        found = {
-            cid: kmeans(X, self.n_clusters, seed_of(seed, cid, "kmeans"), n_init=self.n_init) for cid, X in data.items()
-        }
+        k, tries = self.n_clusters, self.n_init
+        found = {cid: kmeans(X, k, seed_of(seed, cid, "kmeans"), n_init=tries) for cid, X in data.items()}
         return {cid: centers for cid, (centers, _) in found.items()}, {cid: h for cid, (_, h) in found.items()}
 
 

@@ -29,14 +29,13 @@ if TYPE_CHECKING:
 
 LINE_EVERY = 5.0  # seconds between two lines on a download, where there is no terminal
 
-data_home_option = click.option(
-    "--data-home", type=click.Path(path_type=Path), metavar="FOLDER", cls=Option,
-    help="Folder of data sets; left out, those FMTC_DATA names and your cache.",
-)  # fmt: skip
-new_home_option = click.option(
-    "--data-home", type=click.Path(path_type=Path), metavar="FOLDER", cls=Option,
-    help="Folder to keep it in; left out, your cache.",
-)  # fmt: skip
+data_home_option, new_home_option = (
+    click.option("--data-home", type=click.Path(path_type=Path), metavar="FOLDER", cls=Option, help=words)
+    for words in (
+        "Folder of data sets; left out, those FMTC_DATA names and your cache.",
+        "Folder to keep it in; left out, your cache.",
+    )
+)
 force_option = click.option("--force", is_flag=True, cls=Option, help="Replace what is there already.")
 
 

@@ -16,6 +16,7 @@ from . import federations
 from .evidence import AGAIN, DRAWN, FEDERATIONS, FIRST, REFERENCES, RIVALS, VARIANTS, Row, first_federations
 from .methods import METHODS
 from .statistics import bootstrap_interval, friedman_nemenyi, wilcoxon_holm
+from .summary import markdown
 
 OURS, AVERAGE, ALONE = "fmtc", "fmtc-average", "kmeans"
 SCORES: dict[str, tuple[str, Callable[[Row], float]]] = {  # the first two are primary
@@ -283,23 +284,20 @@ def main_table(rows: Sequence[Row]) -> str:
     if not all(found.values()):
         return ""
     by_name = {score: {line["name"]: line for line in entry["lines"]} for score, entry in found.items()}
-    lines = [
-        "| | ARI | rank | FMTC ahead by | p | frozen ACC | rank | FMTC ahead by | p | best-matching ACC |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    head = "| | ARI | rank | FMTC ahead by | p | frozen ACC | rank | FMTC ahead by | p | best-matching ACC |"
+    lines: list[list[str]] = []
     for block, title in BLOCKS.items():
         mine = [line for line in found["ari"]["lines"] if line["block"] == block]
         if title and mine:
-            lines.append(f"| *{title}* |" + " |" * 9)
+            lines.append([f"*{title}* |" + " |" * 8])  # the cells beside it are empty
         for name in [line["name"] for line in sorted(mine, key=lambda line: -line["mean"])]:
             cells = [METHODS[name].title if block != "ours" else f"**{METHODS[name].title}**"]
             for score in PRIMARY:
                 line = by_name[score][name]
                 cells += [f"{100 * line['mean']:.1f}", "" if line["rank"] is None else f"{line['rank']:.1f}"]
                 cells += ["", ""] if block == "ours" else [interval(line), _p(line["p_holm"])]
-            cells.append(f"{100 * by_name['acc'][name]['mean']:.1f}")
-            lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            lines.append([*cells, _points(by_name["acc"][name]["mean"])])
+    return markdown(head, lines)
 
 
 def interval(line: Mapping[str, Any]) -> str:
@@ -347,24 +345,29 @@ def friedman_sentences(rows: Sequence[Row]) -> list[str]:
 
 def averaging_table(rows: Sequence[Row]) -> str:
     """FMTC less averaging, with intervals; Markdown."""
-    lines = ["| | score | data sets | FMTC ahead of averaging by |", "|---|---|---|---|"]
-    for score in PRIMARY:
-        lines += [
-            f"| {line['where']} | {SCORES[score][0]} | {line['datasets']} | {interval(line)} |"
+    return markdown(
+        "| | score | data sets | FMTC ahead of averaging by |",
+        [
+            (line["where"], SCORES[score][0], line["datasets"], interval(line))
+            for score in PRIMARY
             for line in personal_or_average(rows, score)
-        ]
-    return "\n".join(lines)
+        ],
+    )
 
 
 def below_table(rows: Sequence[Row]) -> str:
     """Federations on which k-means alone is ahead by more than three points; Markdown."""
-    lines = ["| federation | score | FMTC | k-means alone | |", "|---|---|---|---|---|"]
-    for score in PRIMARY:
-        for line in far_below(rows, score):
-            shown = " | ".join(f"{100 * line[key]:.1f}" for key in ("ours", "other"))
-            name = federations.title(line["federation"])
-            lines.append(f"| {name} | {SCORES[score][0]} | {shown} | {100 * line['gap']:+.1f} |")
-    return "\n".join(lines) if len(lines) > 2 else "None."
+    lines = [
+        (federations.title(line["federation"]), SCORES[score][0], _points(line["ours"]), _points(line["other"]),
+         f"{100 * line['gap']:+.1f}")
+        for score in PRIMARY
+        for line in far_below(rows, score)
+    ]  # fmt: skip
+    return markdown("| federation | score | FMTC | k-means alone | |", lines) if lines else "None."
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f}"
 
 
 SHOWN = ("fmtc", "fmtc-average", "fmtc-mixture", "fmtc-graph", "kmeans", "gmm", "anchors", "stsc", "fedkmeans")
@@ -378,51 +381,48 @@ def _shown(rows: Sequence[Row]) -> list[str]:
 def kind_table(rows: Sequence[Row], score: str = "ari") -> str:
     """Means of some methods by kind of data and by dealing; Markdown."""
     names = _shown(rows)
-    lines = ["| ARI | data sets | " + " | ".join(METHODS[name].title for name in names) + " |"]
-    lines.append("|---" * (len(names) + 2) + "|")
-    for group in by_kind(rows, score, names):
-        shown = " | ".join(f"{100 * group['means'][name]:.1f}" for name in names)
-        lines.append(f"| {group['group']} | {group['datasets']} | {shown} |")
-    return "\n".join(lines)
+    return markdown(
+        "| ARI | data sets | " + " | ".join(METHODS[name].title for name in names) + " |",
+        [
+            (group["group"], group["datasets"], *(_points(group["means"][name]) for name in names))
+            for group in by_kind(rows, score, names)
+        ],
+    )
 
 
 def settings_table(rows: Sequence[Row]) -> str:
     """Default, settings chosen on the other data sets, oracle; Markdown. Empty where nothing was drawn."""
     found = sorted(chosen_settings(rows), key=lambda line: -line["others"])
-    if not found:
-        return ""
-    lines = ["| ARI | default | chosen by labels on the other data sets | oracle: chosen by its own labels |"]
-    lines.append("|---|---|---|---|")
-    for line in found:
-        shown = " | ".join(f"{100 * line[key]:.1f}" for key in ("default", "others", "oracle"))
-        lines.append(f"| {METHODS[line['method']].title} | {shown} |")
-    return "\n".join(lines)
+    lines = [
+        (METHODS[line["method"]].title, *(_points(line[key]) for key in ("default", "others", "oracle")))
+        for line in found
+    ]
+    head = "| ARI | default | chosen by labels on the other data sets | oracle: chosen by its own labels |"
+    return markdown(head, lines) if lines else ""
 
 
 def first_table(rows: Sequence[Row]) -> str:
     """Means over the data sets of the first comparison, on which today's default was developed."""
     known = [row for row in rows if row["dataset"] in FIRST and row["trial"] == "default" and row["method"] in AGAIN]
     scores = [by_dataset(_means(known, score, FIRST)) for score in PRIMARY]
-    lines = ["| | ARI | frozen ACC | data sets |", "|---|---|---|---|"]
-    for name in scores[0]:
-        means = [100 * float(np.mean(list(each[name].values()))) for each in scores if each[name]]
-        if len(means) == len(PRIMARY):
-            shown = " | ".join(f"{mean:.1f}" for mean in means)
-            lines.append(f"| {METHODS[name].title} | {shown} | {len(scores[0][name])} |")
-    return "\n".join(lines) if len(lines) > 2 else ""
+    lines = [
+        (METHODS[name].title, *(_points(float(np.mean(list(each[name].values())))) for each in scores), len(first))
+        for name, first in scores[0].items()
+        if all(each[name] for each in scores)
+    ]
+    return markdown("| | ARI | frozen ACC | data sets |", lines) if lines else ""
 
 
 def federation_table(rows: Sequence[Row]) -> str:
     """ARI / frozen ACC of some methods on each federation, the best ARI in bold; Markdown."""
     names = _shown(rows)
     first, second = (by_federation(rows, score) for score in PRIMARY)
-    lines = ["| ARI / frozen ACC | " + " | ".join(METHODS[name].title for name in names) + " |"]
-    lines.append("|---" * (len(names) + 1) + "|")
+    lines = []
     for place in first[OURS]:
         best = max(first[name][place] for name in names)
-        cells = []
+        cells = [federations.title(place)]
         for name in names:
             bold = "**" if first[name][place] == best else ""
-            cells.append(f"{bold}{100 * first[name][place]:.1f}{bold} / {100 * second[name][place]:.1f}")
-        lines.append(f"| {federations.title(place)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            cells.append(f"{bold}{_points(first[name][place])}{bold} / {_points(second[name][place])}")
+        lines.append(cells)
+    return markdown("| ARI / frozen ACC | " + " | ".join(METHODS[name].title for name in names) + " |", lines)

@@ -12,13 +12,12 @@ import polars as pl
 from fmtc.artifacts.runs import as_csv
 from fmtc.errors import FileError
 from fmtc.estimator import FMTC
-from fmtc.settings import Solver
 
 from ..datasets import SOURCES
 from ..datasets.base import find
 from . import federations, paper
 from .grid import Cell, cells
-from .methods import METHODS, TRIALS
+from .methods import METHODS, TRIALS, defaults_of
 from .summary import PARTS as HALVES
 from .summary import SCORES
 
@@ -83,14 +82,9 @@ def fmtc_with(**setting: Any) -> str:
     >>> fmtc_with(align=False), fmtc_with(align=True)
     ('fmtc/align=False', 'fmtc')
     """
-    default = _defaults()
+    default = defaults_of(FMTC())
     other = {name: value for name, value in setting.items() if default[name] != value}
     return "/".join(["fmtc", *([",".join(f"{name}={value}" for name, value in other.items())] if other else [])])
-
-
-def _defaults() -> dict[str, Any]:
-    """Settings of FMTC and of its solver, by name."""
-    return FMTC().get_params() | Solver().get_params()
 
 
 def with_tensor(**setting: Any) -> str:
@@ -105,7 +99,7 @@ def at_round(r: int) -> str:
 
 def ablations(dataset: str) -> Iterator[tuple[str, str, str, str]]:
     """What is varied, its value, the data set and the method of each ablation on a data set; the default among them."""
-    default = _defaults()
+    default = defaults_of(FMTC())
     for what, values in SETTINGS.items():
         for value in dict.fromkeys((*values, default[what])):
             yield what, str(value), dataset, fmtc_with(**{what: value})

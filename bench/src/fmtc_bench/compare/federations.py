@@ -14,15 +14,13 @@ from dataclasses import dataclass
 
 from ..datasets.catalogue import text_beside
 
-KINDS = ("tables", "sensors", "cells", "speech", "pictures", "text")
-
 
 @dataclass(frozen=True)
 class TestSet:
     """A data set nobody had fitted before its comparison."""
 
     name: str  # as `fmtc_bench.datasets.load` reads it
-    kind: str
+    kind: str  # tables, sensors, cells, speech, pictures or text
     n_classes: int
     origin: str  # where the rows come from, in one line
     natural: bool = False  # silos of the source; otherwise rows are dealt

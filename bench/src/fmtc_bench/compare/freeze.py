@@ -21,6 +21,7 @@ from ..datasets.catalogue import text_beside
 from . import evidence, federations, protocol
 from .grid import Cell, code_digest
 from .methods import METHODS
+from .summary import markdown
 
 NAME = "protocol.md"
 FORM = {
@@ -168,23 +169,19 @@ def check_protocol(out: Path, wanted: Sequence[Cell]) -> None:
 
 
 def _page(facts: Mapping[str, Any], data: Mapping[str, FederatedDataset]) -> str:
-    lines = [
-        "| federation | kind | silos | rows | columns | classes | largest class, % | rows of a silo |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for name, each in data.items():
         base = name.partition("?")[0]
         sizes = [int((each.clients == cid).sum()) for cid in each.client_ids]
         largest = 100 * np.bincount(each.y).max() / len(each.y)
-        lines.append(
-            f"| {federations.title(name)} | {federations.KIND[base]} | {len(sizes)} | {sum(sizes):,} | "
-            f"{each.X.shape[1]:,} | {each.n_clusters} | {largest:.0f} | {min(sizes)} to {max(sizes)} |"
-        )
-    methods = ["| method | what leaves a silo | draws of its settings |", "|---|---|---|"]
-    compared = {name: method for name, method in METHODS.items() if name not in evidence.SIDE}
-    for name, method in compared.items():
-        drawn = "twelve" if name in evidence.DRAWN else ""
-        methods.append(f"| {method.title} (`{name}`) | {method.shares} | {drawn} |")
+        size = (len(sizes), f"{sum(sizes):,}", f"{each.X.shape[1]:,}", each.n_clusters)
+        kind = federations.KIND[base]
+        lines.append((federations.title(name), kind, *size, f"{largest:.0f}", f"{min(sizes)} to {max(sizes)}"))
+    methods = [
+        (f"{method.title} (`{name}`)", method.shares, "twelve" if name in evidence.DRAWN else "")
+        for name, method in METHODS.items()
+        if name not in evidence.SIDE
+    ]
     development = "\n".join(f"- {name}: {why}" for name, why in federations.DEVELOPMENT.items())
     return text_beside(__package__, "protocol_page.md").format(
         rows=evidence.ROWS_OF_A_SILO,
@@ -192,8 +189,10 @@ def _page(facts: Mapping[str, Any], data: Mapping[str, FederatedDataset]) -> str
         limit=evidence.TIME_LIMIT,
         n_federations=len(data),
         n_datasets=len({name.partition("?")[0] for name in data}),
-        federations="\n".join(lines),
-        methods="\n".join(methods),
+        federations=markdown(
+            "| federation | kind | silos | rows | columns | classes | largest class, % | rows of a silo |", lines
+        ),
+        methods=markdown("| method | what leaves a silo | draws of its settings |", methods),
         origins="\n".join(f"- {federations.title(found.name)}: {found.origin}" for found in federations.TEST_SETS),
         development=development,
         facts=json.dumps(facts, indent=1, sort_keys=True),

@@ -69,7 +69,7 @@ class Method:
         Where the space has too few, other seeds of the default (``trial``) take their places.
         """
         free = {name: values for name, values in self.space.items() if name not in self.fixed}
-        default = _defaults(self.build(2))
+        default = defaults_of(self.build(2))
         left_out = all(default[name] in values for name, values in free.items())
         wanted = min(TRIALS, prod(map(len, free.values())) - left_out)
         base, drawn, i = self.name.partition("/")[0], list[dict[str, Any]](), 0
@@ -90,7 +90,7 @@ def _draw(words: str) -> int:
     return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8], "big")
 
 
-def _defaults(model: Any) -> dict[str, Any]:
+def defaults_of(model: Any) -> dict[str, Any]:
     """Settings of a method that is not fitted, those of FMTC's solver among them."""
     found: dict[str, Any] = model.get_params(deep=False)
     return (found.get("solver") or Solver()).get_params() | found if "solver" in found else found

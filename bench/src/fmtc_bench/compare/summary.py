@@ -15,6 +15,21 @@ PARTS = {"train": "in", "test": "out", "vote": "vote"}
 NEAR = 0.02  # a Rand index this close to that of one cluster is that of one cluster
 
 
+def markdown(head: str, lines: Iterable[Sequence[Any]]) -> str:
+    """A table: its head as it is written, and a line for each sequence of cells.
+
+    Examples
+    --------
+    >>> from fmtc_bench.compare.summary import markdown
+    >>> print(markdown("| | ARI |", [("FMTC", 0.5)]))
+    | | ARI |
+    |---|---|
+    | FMTC | 0.5 |
+    """
+    body = ("| " + " | ".join(map(str, cells)) + " |" for cells in lines)
+    return "\n".join([head, "|---" * (head.count("|") - 1) + "|", *body])
+
+
 def summarise(rows: Iterable[Mapping[str, Any]], *, score: str = "acc") -> list[dict[str, Any]]:
     """One entry for each data set, method and mode, from the rows that succeeded.
 

@@ -10,7 +10,7 @@ import numpy as np
 from . import paper
 from .evidence import DATASETS, TRIED, Row, ablations
 from .methods import METHODS
-from .summary import PARTS, best_by_set, mean_ranks, score_of, summarise
+from .summary import PARTS, best_by_set, markdown, mean_ranks, score_of, summarise
 
 # -------------------------------------------------------------------------------------------------------- tables
 
@@ -55,12 +55,12 @@ def table(
     ranks = mean_ranks(found, parts[-1], mode) | mean_ranks(full, parts[-1], mode)
     sets = [name for name in DATASETS if name in seen]
     best = best_by_set(found, parts)
-    lines = ["| | " + " | ".join([*sets, "rank"]) + " |", "|---" * (len(sets) + 2) + "|"]
+    lines = []
     for method in (*ranks, *dict.fromkeys(method for _, method in entries if method not in ranks)):
         shown = [_cell(entries.get((name, method)), score, parts, best) for name in sets]
         rank = f"{ranks[method]:.1f}" if method in ranks else "–"
-        lines.append(f"| {METHODS[method].title} | " + " | ".join([*shown, rank]) + " |")
-    return "\n".join(lines) if sets else ""
+        lines.append([METHODS[method].title, *shown, rank])
+    return markdown("| | " + " | ".join([*sets, "rank"]) + " |", lines) if sets else ""
 
 
 def _cell(entry: Row | None, score: str, parts: Sequence[str], best: Mapping[tuple[str, str], float | None]) -> str:
@@ -150,10 +150,10 @@ def ablation_table(rows: Sequence[Row], score: str = "acc", part: str = "out") -
     changed = {entry["what"] for entry in entries if not entry["default"]}
     entries = [entry for entry in entries if entry["what"] in changed]
     sets = list(dict.fromkeys(entry["dataset"] for entry in entries))
-    lines = ["| | | " + " | ".join(sets) + " | mean |", "|---" * (len(sets) + 3) + "|"]
+    lines = []
     for what, value in dict.fromkeys((entry["what"], entry["value"]) for entry in entries):
         mine = {e["dataset"]: e for e in entries if (e["what"], e["value"]) == (what, value)}
         shown = ["default" if e and e["default"] else f"{e['gain']:+.1f}" if e else "" for e in map(mine.get, sets)]
         mean = f"{np.mean([e['gain'] for e in mine.values()]):+.1f}" if set(shown) != {"default"} else ""
-        lines.append(f"| {what} | {value} | " + " | ".join(shown) + f" | {mean} |")
-    return "\n".join(lines) if entries else ""
+        lines.append([what, value, *shown, mean])
+    return markdown("| | | " + " | ".join(sets) + " | mean |", lines) if entries else ""

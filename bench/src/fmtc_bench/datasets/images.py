@@ -8,6 +8,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -67,18 +68,11 @@ def stored_arrays(source: Source, folder: Path, *names: str, labels: str = "ui")
     return arrays
 
 
-def _dataset(source: Source, X: Array, y: Array, clients: Array, **more: Any) -> FederatedDataset:
-    about = {"provenance": source.provenance, "licence": source.licence, "citation": source.citation}
-    return FederatedDataset(
-        X=X, y=y.astype(np.int64), clients=clients.astype(str), **{"name": source.name} | about | more
-    )
-
-
 def _assigned(source: Source, X: Array, y: Array, deal: tuple[int, float, int], **more: Any) -> FederatedDataset:
     """Rows without a client, assigned to clients class by class."""
     n_clients, concentration, seed = deal
     clients = label_skew(y, n_clients, concentration=concentration, random_state=seed)
-    return _dataset(source, X, y, clients, name=f"{source.name}-skew{concentration:g}-seed{seed}", **more)
+    return source.dataset(X, y, clients, mark=f"-skew{concentration:g}-seed{seed}", **more)
 
 
 def _names(word: str, n: int) -> tuple[str, ...]:
@@ -96,7 +90,7 @@ def _read_digits(
     from sklearn.datasets import load_digits
 
     X, y = load_digits(return_X_y=True)
-    names = {"feature_names": _pixels(8), "class_names": tuple("0123456789")}
+    names: dict[str, Any] = {"feature_names": _pixels(8), "class_names": tuple("0123456789")}
     return _assigned(source, X / 16, y, (n_clients, concentration, seed), **names)
 
 
@@ -104,55 +98,56 @@ def _read_yale(source: Source, folder: Path, *, size: int = 32) -> FederatedData
     if size not in (32, 64):
         raise DatasetError(f"yale has images of size 32 and 64, got size={size!r}")
     X, y, clients = stored_arrays(source, folder, "client")
-    name = source.name
     if size == 64:
-        X, name = stored_arrays(source, folder, "X64")[2], f"{source.name}-64"
-    more = {"feature_names": _pixels(size), "class_names": _names("person", 15), "recipe": "standardize"}
-    return _dataset(source, X / 255, y, clients, name=name, **more)
+        X = stored_arrays(source, folder, "X64")[2]
+    more: dict[str, Any] = {
+        "feature_names": _pixels(size),
+        "class_names": _names("person", 15),
+        "recipe": "standardize",
+    }
+    return source.dataset(X / 255, y, clients, mark="-64" * (size == 64), **more)
 
 
-def _read_orl(
-    source: Source, folder: Path, *, n_clients: int = 3, concentration: float = 5.0, seed: int = 0
+def _read_faces(
+    source: Source, folder: Path, *, n_clients: int, concentration: float = 5.0, seed: int = 0, n_persons: int
 ) -> FederatedDataset:
-    return _read_faces(source, folder, 40, (n_clients, concentration, seed))
-
-
-def _read_yaleb(
-    source: Source, folder: Path, *, n_clients: int = 4, concentration: float = 5.0, seed: int = 0
-) -> FederatedDataset:
-    return _read_faces(source, folder, 38, (n_clients, concentration, seed))
-
-
-def _read_faces(source: Source, folder: Path, n_persons: int, deal: tuple[int, float, int]) -> FederatedDataset:
     X, y = stored_arrays(source, folder)
-    more = {"feature_names": _pixels(32), "class_names": _names("person", n_persons), "recipe": "standardize"}
-    return _assigned(source, X / 255, y, deal, **more)
+    more: dict[str, Any] = {
+        "feature_names": _pixels(32),
+        "class_names": _names("person", n_persons),
+        "recipe": "standardize",
+    }
+    return _assigned(source, X / 255, y, (n_clients, concentration, seed), **more)
+
+
+_read_orl = partial(_read_faces, n_clients=3, n_persons=40)
+_read_yaleb = partial(_read_faces, n_clients=4, n_persons=38)
 
 
 def _read_coil20(source: Source, folder: Path) -> FederatedDataset:
     X, y, clients = stored_arrays(source, folder, "client")
-    names = {"feature_names": _pixels(32), "class_names": _names("object", N_THINGS)}
-    return _dataset(source, X / 255, y - 1, clients, recipe="standardize", **names)
+    names: dict[str, Any] = {"feature_names": _pixels(32), "class_names": _names("object", N_THINGS)}
+    return source.dataset(X / 255, y - 1, clients, recipe="standardize", **names)
 
 
 def _read_core50(source: Source, folder: Path) -> FederatedDataset:
     X, y, clients = stored_arrays(source, folder, "client")
-    names = {"feature_names": _pixels(32, (" red", " green", " blue")), "class_names": CATEGORIES}
-    return _dataset(source, X / np.float32(255), y, clients, recipe="standardize", **names)  # half the memory
+    names: dict[str, Any] = {"feature_names": _pixels(32, (" red", " green", " blue")), "class_names": CATEGORIES}
+    return source.dataset(X / np.float32(255), y, clients, recipe="standardize", **names)  # half the memory
 
 
 def _read_keck(source: Source, folder: Path) -> FederatedDataset:
     X, y, clients = stored_arrays(source, folder, "client")
     cells = [f"cell {i},{j}" for i in range(CELLS) for j in range(CELLS)]
     columns = [f"{what} {t + 1} {cell}" for what in ("motion", "shape") for t in range(MOMENTS) for cell in cells]
-    names = {"feature_names": tuple(columns), "class_names": _names("gesture", N_GESTURES)}
-    return _dataset(source, X.astype(np.float64), y, clients, **names)
+    names: dict[str, Any] = {"feature_names": tuple(columns), "class_names": _names("gesture", N_GESTURES)}
+    return source.dataset(X.astype(np.float64), y, clients, **names)
 
 
 def _read_utd_mhad(source: Source, folder: Path) -> FederatedDataset:
     X, y, clients = stored_arrays(source, folder, "client")
     columns = [f"moment {t + 1} {joint} {axis}" for t in range(MOMENTS) for joint in JOINTS for axis in "xyz"]
-    return _dataset(source, X.astype(np.float64), y, clients, feature_names=tuple(columns), class_names=ACTIONS)
+    return source.dataset(X.astype(np.float64), y, clients, feature_names=tuple(columns), class_names=ACTIONS)
 
 
 # --------------------------------------------------------------------------------------------- the official archives

@@ -22,13 +22,12 @@ import numpy as np
 
 from fmtc.errors import DatasetError, InputError
 from fmtc.schema import Column, Schema
-from fmtc.tables.text import N_BUCKETS
 
 from .base import FederatedDataset, Source, label_skew, missing_classes
 from .catalogue import facts
 from .download import members, only_archive
 from .images import stored_arrays
-from .text import WORDS_OPTIONS, all_documents, text_dataset
+from .text import WORDS_OPTIONS, read_labelled
 
 Array = np.ndarray
 
@@ -170,32 +169,15 @@ def _dataset(
     note: str = "",
 ) -> FederatedDataset:
     classes, y = np.unique(labels, return_inverse=True)
-    return FederatedDataset(
-        name=source.name + mark,
-        X=X,
-        y=y.astype(np.int64),
-        clients=clients.astype(str),
-        feature_names=schema.names,
-        class_names=tuple(classes.tolist()),
-        recipe="standardize" if recipe.standardized else "none",
-        provenance=" ".join(filter(None, (source.provenance, note))),
-        licence=source.licence,
-        citation=source.citation,
-        schema=schema if recipe.schema else None,
-    )
+    scaled = "standardize" if recipe.standardized else "none"
+    names = {"feature_names": schema.names, "class_names": tuple(classes.tolist())}
+    known = schema if recipe.schema else None
+    return source.dataset(X, y, clients, mark=mark, note=note, **names, recipe=scaled, schema=known)
 
 
 def _read_natural(source: Source, folder: Path, *, recipe: Recipe) -> FederatedDataset:
     X, labels, clients, schema = _stored(source, folder)
     return _dataset(recipe, source, X, labels, clients, schema)
-
-
-def _read_texts(
-    source: Source, folder: Path, *, words: str = "vocabulary", n_buckets: int = N_BUCKETS
-) -> FederatedDataset:
-    found = all_documents(folder, "text", "label", "client", file=source.files[0])
-    texts, labels, clients = ([d[field] for d in found] for field in ("text", "label", "client"))
-    return text_dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets)
 
 
 def _read_dealt(
@@ -423,14 +405,10 @@ def cells(content: bytes) -> Rows:
     return Rows(X.astype(np.float64), labels, [Column(gene, unit="log expression") for gene in genes])
 
 
-PINES = {
-    2: "corn, no till", 3: "corn, minimum till", 5: "grass, pasture", 6: "grass, trees", 8: "hay, windrowed",
-    10: "soybean, no till", 11: "soybean, minimum till", 12: "soybean, clean", 14: "woods",
-}  # fmt: skip
 PINES_LEAST = 10  # pixels of a class in a quarter
 
 
-def pines(picture: bytes, truth: bytes) -> Rows:
+def pines(picture: bytes, truth: bytes, *, classes: Mapping[str, str]) -> Rows:
     """Labelled pixels of the nine largest classes; the quarters of the picture are the clients."""
     bands, kinds = (np.load(io.BytesIO(content), allow_pickle=False) for content in (picture, truth))
     halves = [np.array_split(np.arange(side), 2) for side in kinds.shape]
@@ -438,8 +416,8 @@ def pines(picture: bytes, truth: bytes) -> Rows:
     for north, rows in zip(("north", "south"), halves[0], strict=True):
         for west, columns in zip(("west", "east"), halves[1], strict=True):
             block, kind = bands[np.ix_(rows, columns)], kinds[np.ix_(rows, columns)]
-            for code, name in PINES.items():
-                here = block[kind == code]
+            for code, name in classes.items():
+                here = block[kind == int(code)]
                 if len(here) >= PINES_LEAST:
                     X.append(here)
                     labels += [name] * len(here)
@@ -469,18 +447,13 @@ def _source(recipe: Recipe, together: Sequence[Recipe]) -> Source:
     version, terms = PACKAGES[recipe.package]
     text = recipe.modality == "text"
     return Source(
-        name=recipe.name,
-        title=recipe.title,
+        **{key: getattr(recipe, key) for key in ("name", "title", "modality", "classes", "homepage", "citation")},
         folder=recipe.package,
         files=(_file(recipe),),
-        modality=recipe.modality,
         clients=recipe.clients or "dealt at random",
-        classes=recipe.classes,
-        homepage=recipe.homepage,
         licence=f"{recipe.licence}. It comes in the Python package {recipe.package} ({terms}).",
-        citation=recipe.citation,
         provenance=" ".join(filter(None, (recipe.provenance, "" if recipe.clients else _DEALT))),
-        read=_read_texts if text else partial(_read_natural if recipe.clients else _read_dealt, recipe=recipe),
+        read=read_labelled if text else partial(_read_natural if recipe.clients else _read_dealt, recipe=recipe),
         convert=partial(_convert, recipes=together),
         package=f"{recipe.package}=={version}",
         options=WORDS_OPTIONS if text else {} if recipe.clients else OPTIONS,

@@ -8,25 +8,27 @@ from typing import Any
 
 from fmtc.schema import Column
 
-from . import packaged
 from .catalogue import facts
 from .frames import NamedRows, NamedTexts, watch
-from .packaged import Recipe, sources
+from .packaged import (
+    Recipe,
+    categories,
+    cells,
+    curves,
+    digits,
+    joined,
+    multifeature,
+    pines,
+    sources,
+    table,
+    vowels,
+)  # fmt: skip
 
 HOW: dict[str, Callable[..., Any]] = {
-    "categories": packaged.categories,
-    "cells": packaged.cells,
-    "curves": packaged.curves,
-    "digits": packaged.digits,
-    "documents": NamedTexts,
-    "frame": NamedRows,
-    "joined": packaged.joined,
-    "multifeature": packaged.multifeature,
-    "pines": packaged.pines,
-    "table": packaged.table,
-    "vowels": packaged.vowels,
-    "watch": watch,
+    made.__name__: made
+    for made in (*(categories, cells, curves, digits, joined, multifeature, pines, table, vowels), watch)
 }
+HOW |= {"documents": NamedTexts, "frame": NamedRows}
 
 
 def _maker(how: str, **given: Any) -> Callable[..., Any]:

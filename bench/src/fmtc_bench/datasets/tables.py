@@ -135,16 +135,8 @@ def _dataset(
     source: Source, X: Array, y: Array, clients: Any, columns: Iterable[Column], class_names: Sequence[str], **more: Any
 ) -> FederatedDataset:
     schema = Schema(tuple(columns))
-    about = {"provenance": source.provenance, "licence": source.licence, "citation": source.citation}
-    return FederatedDataset(
-        X=X,
-        y=np.asarray(y, dtype=np.int64),
-        clients=np.asarray(clients, dtype=str),
-        feature_names=schema.names,
-        class_names=tuple(class_names),
-        schema=schema,
-        **{"name": source.name, "recipe": "standardize"} | about | more,
-    )
+    about: dict[str, Any] = {"feature_names": schema.names, "class_names": tuple(class_names), "schema": schema}
+    return source.dataset(X, y, clients, **about | {"recipe": "standardize"} | more)
 
 
 def _classes(labels: Iterable[str], names: Sequence[str], where: Path) -> Array:
@@ -167,8 +159,7 @@ def _read_heart(source: Source, folder: Path, *, grades: bool = False) -> Federa
     y, names = np.concatenate(num), tuple(f"num {k}" for k in range(5))
     if not grades:
         y, names = (y > 0).astype(np.int64), ("healthy", "diseased")
-    name = source.name + "-grades" * grades
-    return _dataset(source, np.concatenate(parts), y, clients, HEART, names, name=name)
+    return _dataset(source, np.concatenate(parts), y, clients, HEART, names, mark="-grades" * grades)
 
 
 def _headed(path: Path, header: Sequence[str]) -> list[list[str]]:
@@ -195,8 +186,8 @@ def _read_penguins(source: Source, folder: Path, *, island: bool = False) -> Fed
     y = _classes((record[-1] for record in records), SPECIES, path)
     kept = [j for j, column in enumerate(PENGUINS) if island or column.name != "island"]
     columns_kept = [list(PENGUINS)[j] for j in kept]
-    name = source.name + "-island" * island
-    return _dataset(source, X[:, kept], y, [record[0] for record in records], columns_kept, SPECIES, name=name)
+    clients = [record[0] for record in records]
+    return _dataset(source, X[:, kept], y, clients, columns_kept, SPECIES, mark="-island" * island)
 
 
 def _stored(source: Source, folder: Path) -> tuple[Array, Array, Array, list[str]]:
@@ -213,11 +204,11 @@ def _stored(source: Source, folder: Path) -> tuple[Array, Array, Array, list[str
 def _read_gas(source: Source, folder: Path) -> FederatedDataset:
     X, labels, clients, names = _stored(source, folder)
     missing = [str(k) for k in range(1, BATCHES + 1) if f"batch{k}" not in set(clients.tolist())]
-    note = f" Missing from this copy: batch {' and '.join(missing)}." if missing else ""
+    note = f"Missing from this copy: batch {' and '.join(missing)}." if missing else ""
     classes = tuple(sorted(GASES))
     y = _classes(labels.tolist(), classes, folder / source.files[0])
     columns = (Column(name) for name in names)
-    return _dataset(source, X, y, clients, columns, classes, provenance=source.provenance + note)
+    return _dataset(source, X, y, clients, columns, classes, note=note)
 
 
 def _read_wisdm(source: Source, folder: Path, *, min_classes: int = 2) -> FederatedDataset:
@@ -229,7 +220,7 @@ def _read_wisdm(source: Source, folder: Path, *, min_classes: int = 2) -> Federa
     rows = np.isin(clients, enough)
     columns = (Column(name, unit=_move_unit(name)) for name in names)
     mark = "" if min_classes == 2 else f"-min{min_classes}"
-    return _dataset(source, X[rows], y[rows], clients[rows], columns, classes.tolist(), name=source.name + mark)
+    return _dataset(source, X[rows], y[rows], clients[rows], columns, classes.tolist(), mark=mark)
 
 
 def _move_unit(name: str) -> str:
@@ -248,7 +239,7 @@ def _read_vowels(source: Source, folder: Path, *, log: bool = True) -> Federated
     classes = tuple(VOWELS)
     y = _classes(labels.tolist(), classes, folder / source.files[0])
     words = [f"{sound} ({word})" for sound, (word, _) in VOWELS.items()]
-    return _dataset(source, X, y, clients, columns, words, name=source.name + ("" if log else "-hz"))
+    return _dataset(source, X, y, clients, columns, words, mark="" if log else "-hz")
 
 
 def _read_pancreas(source: Source, folder: Path) -> FederatedDataset:

@@ -21,7 +21,7 @@ from fmtc.errors import DatasetError, InputError
 from fmtc.tables import hashed_counts
 from fmtc.tables.text import N_BUCKETS
 
-from .base import Array, FederatedDataset, Source, label_skew
+from .base import FederatedDataset, Source, label_skew
 from .catalogue import facts, source
 from .download import members
 
@@ -63,9 +63,9 @@ MAIL_CHARACTERS = 4000
 # ------------------------------------------------------------------------------------------------------- reading
 
 
-def all_documents(folder: Path, *fields: str, file: str = FILE) -> list[Document]:
+def all_documents(source: Source, folder: Path, *fields: str) -> list[Document]:
     """All texts of a collection, from its compact form."""
-    path = folder / file
+    path = folder / source.files[0]
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             found = [json.loads(line) for line in lines]
@@ -78,23 +78,22 @@ def all_documents(folder: Path, *fields: str, file: str = FILE) -> list[Document
     return found
 
 
-def _documents(folder: Path, *fields: str) -> list[Document]:
+def _documents(source: Source, folder: Path, *fields: str) -> list[Document]:
     """The texts of a data set that are used."""
-    return [d for d in all_documents(folder, *fields) if d["label"] is not None]
+    return [d for d in all_documents(source, folder, *fields) if d["label"] is not None]
 
 
 def text_dataset(
     source: Source,
-    texts: Sequence[str],
-    labels: Sequence[str],
-    clients: Sequence[str] | Array,
+    documents: Sequence[Document],
     *,
-    words: str,
-    n_buckets: int,
+    words: str = "vocabulary",
+    n_buckets: int = N_BUCKETS,
     mark: str = "",
     note: str = "",
 ) -> FederatedDataset:
-    """A federation of texts; `mark` is added to its name and `note` to its provenance."""
+    """A federation of texts with label and client; `mark` is added to its name and `note` to its provenance."""
+    texts, labels, clients = ([d[field] for d in documents] for field in ("text", "label", "client"))
     if words == "vocabulary":
         import scipy.sparse as sp
         from sklearn.feature_extraction.text import CountVectorizer
@@ -112,26 +111,14 @@ def text_dataset(
     else:
         raise InputError(f'words must be "vocabulary" or "hashed", got {words!r}')
     class_names, y = np.unique(labels, return_inverse=True)
-    return FederatedDataset(
-        name=source.name + mark,
-        X=X,
-        y=y,
-        clients=np.asarray(clients, dtype=str),
-        feature_names=names,
-        class_names=tuple(class_names.tolist()),
-        recipe="tfidf",
-        provenance=" ".join(filter(None, (source.provenance, note, f"{how}; entries are 1 + ln(count)."))),
-        licence=source.licence,
-        citation=source.citation,
-    )
+    note = " ".join(filter(None, (note, f"{how}; entries are 1 + ln(count).")))
+    about: dict[str, Any] = {"feature_names": names, "class_names": tuple(class_names.tolist()), "recipe": "tfidf"}
+    return source.dataset(X, y, clients, mark=mark, note=note, **about)
 
 
-def _read_labelled(
-    source: Source, folder: Path, *, words: str = "vocabulary", n_buckets: int = N_BUCKETS
-) -> FederatedDataset:
-    documents = _documents(folder, "client", "label", "text")
-    texts, labels, clients = ([d[field] for d in documents] for field in ("text", "label", "client"))
-    return text_dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets)
+def read_labelled(source: Source, folder: Path, **words: Any) -> FederatedDataset:
+    """Texts as they are in the compact form."""
+    return text_dataset(source, _documents(source, folder, "client", "label", "text"), **words)
 
 
 QUOTE = re.compile(
@@ -144,52 +131,33 @@ QUOTE = re.compile(
 
 
 def _read_news(
-    source: Source,
-    folder: Path,
-    *,
-    headers: bool = False,
-    quotes: bool = False,
-    words: str = "vocabulary",
-    n_buckets: int = N_BUCKETS,
+    source: Source, folder: Path, *, headers: bool = False, quotes: bool = False, **words: Any
 ) -> FederatedDataset:
-    documents = _documents(folder, "client", "label", "text")
-    texts = [d["text"] if headers else d["text"].partition("\n\n")[2] for d in documents]
-    if not quotes:
-        texts = [QUOTE.sub("", text) for text in texts]
+    documents = _documents(source, folder, "client", "label", "text")
+    for d in documents:
+        text = d["text"] if headers else d["text"].partition("\n\n")[2]
+        d["text"] = text if quotes else QUOTE.sub("", text)
     parts = {"headers": headers, "quoted lines": quotes}
     note = " and ".join(f"{what} are {'kept' if kept else 'removed'}" for what, kept in parts.items()) + "."
     mark = "-headers" * headers + "-quotes" * quotes
-    labels, clients = ([d[field] for d in documents] for field in ("label", "client"))
-    return text_dataset(
-        source, texts, labels, clients, words=words, n_buckets=n_buckets, mark=mark, note=note.capitalize()
-    )
+    return text_dataset(source, documents, mark=mark, note=note.capitalize(), **words)
 
 
-def _read_reuters(
-    source: Source, folder: Path, *, words: str = "vocabulary", n_buckets: int = N_BUCKETS
-) -> FederatedDataset:
-    documents = _documents(folder, "client", "label", "title", "text")
-    texts = [f"{d['title']}\n{d['text']}" for d in documents]
-    labels, clients = ([d[field] for d in documents] for field in ("label", "client"))
-    return text_dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets)
+def _read_reuters(source: Source, folder: Path, **words: Any) -> FederatedDataset:
+    documents = _documents(source, folder, "client", "label", "title", "text")
+    return text_dataset(source, [{**d, "text": f"{d['title']}\n{d['text']}"} for d in documents], **words)
 
 
 def _read_bbc(
-    source: Source,
-    folder: Path,
-    *,
-    n_clients: int = 4,
-    concentration: float = 5.0,
-    seed: int = 0,
-    words: str = "vocabulary",
-    n_buckets: int = N_BUCKETS,
+    source: Source, folder: Path, *, n_clients: int = 4, concentration: float = 5.0, seed: int = 0, **words: Any
 ) -> FederatedDataset:
-    documents = _documents(folder, "label", "text")
-    texts, labels = ([d[field] for d in documents] for field in ("text", "label"))
-    clients = label_skew(np.array(labels), n_clients, concentration=concentration, random_state=seed)
+    documents = _documents(source, folder, "label", "text")
+    labels = np.array([d["label"] for d in documents])
+    clients = label_skew(labels, n_clients, concentration=concentration, random_state=seed)
+    dealt = [{**d, "client": client} for d, client in zip(documents, clients, strict=True)]
     mark = f"-skew{concentration:g}-seed{seed}"
     note = f"Here {n_clients} clients, concentration {concentration:g}, seed {seed}."
-    return text_dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets, mark=mark, note=note)
+    return text_dataset(source, dealt, mark=mark, note=note, **words)
 
 
 # ---------------------------------------------------------------------------------------------------- converting
@@ -428,12 +396,12 @@ def _convert_enron(archives: tuple[Path, ...], folder: Path) -> None:
 # ------------------------------------------------------------------------------------------------------- sources
 
 CODE = {
-    "webkb4": (_read_labelled, _convert_webkb),
+    "webkb4": (read_labelled, _convert_webkb),
     "20newsgroups": (_read_news, _convert_news),
     "reuters": (_read_reuters, _convert_reuters),
     "bbcnews": (_read_bbc, _convert_bbcnews),
     "bbcsport": (_read_bbc, _convert_bbcsport),
-    "enron_spam": (_read_labelled, _convert_enron),
+    "enron_spam": (read_labelled, _convert_enron),
 }
 SOURCES = tuple(source(name, FACTS[name], code) for name, code in CODE.items())
 WORDS_OPTIONS = SOURCES[0].options  # of all texts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import struct
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -28,6 +29,7 @@ from ..compare.plots import TITLES, WHAT
 from ..compare.results import about as told_by
 from ..compare.results import captions, tested
 from ..compare.summary import SCORES, best_of, mean_ranks, summarise
+from ..datasets.catalogue import text_beside
 
 PARTS = {"in": "training rows", "out": "held-out rows"}
 MODES = {"default": "one setting for all data sets", "oracle": "oracle: setting picked by labels"}
@@ -44,31 +46,7 @@ BLOCKS = {  # of the tables of mean ranks
 }
 AVERAGED = {"silos differ": "silos differ", "silos alike": "silos are alike"}
 SCOPES = ("test", "plain")  # test federations; data sets as they are; and "all", with variants
-FIGURES = {  # what is to be seen there; those of `fmtc-bench paper`, in the order of the page
-    **{
-        name: words
-        for score in comparison.PRIMARY
-        for name, words in {
-            f"critical_difference_{score}": f"Mean ranks by {TITLE[score]}, from the best on the left to the worst",
-            f"intervals_{score}": "A line for each method with the interval of FMTC's lead over it; the tables of mean "
-            "ranks have the numbers",
-            f"gains_{score}": f"A line for each data set from k-means alone to FMTC, by {TITLE[score]}",
-        }.items()
-    },
-    **{
-        f"inside_outside_{score}": f"Bars of {score.upper()} on training and on held-out rows, a panel for each data "
-        "set and a pair of bars for each method; the table of scores has the numbers"
-        for score in paper.SCORES
-    },
-    "convergence": "Lines over the rounds, a column for each data set: the objective, primal and dual residual, and "
-    "ACC on training and held-out rows",
-    "sensitivity": "Bars of ACC on training rows and a heat map of ACC on held-out rows for each pair of alpha and "
-    "beta, a line for each data set",
-    "ablations": "A dot for each data set: by how much ACC on held-out rows changes with each setting; the table of "
-    "ablations has the numbers",
-    "clouds": "Rows of each data set as points: on the left those of all silos in the colour of their silo, then some "
-    "silos alone in the colours of their classes",
-}
+FIGURES: dict[str, str] = tomllib.loads(text_beside(__package__, "figures.toml"))  # in the order of the page
 RANKS = tuple(name for name in FIGURES if name.startswith(("critical_difference_", "intervals_", "gains_")))
 
 

@@ -70,7 +70,7 @@ class Probe(Phase):
         entropy = float(-(sizes * np.log(sizes)).sum() / np.log(k)) if k > 1 else 1.0
         shapes, gain = False, 0.0
         try:
-            alone = refit(Silo(client.client_id, client.k, replace(settings, view="graph")), None, X)
+            alone = refit(_plain(client, settings), None, X, units=client.units)
         except DataError:  # rows that are all equal: they speak for neither view
             pass
         else:
@@ -104,6 +104,12 @@ def _looked_at(client: Counted, settings: Settings, limit: int) -> Array:
     if len(rows) > limit:
         rows = np.sort(stream(settings.seed, client.client_id, "probe").choice(rows, limit, replace=False))
     return rows
+
+
+def _plain(client: Counted, settings: Settings) -> Silo:
+    """The silo with plain k-means at the end; with it, and with the units of the run, `MIN_GAIN` was chosen."""
+    solver = replace(settings.solver, final="kmeans")
+    return Silo(client.client_id, client.k, replace(settings, view="graph", solver=solver))
 
 
 PROBE = Probe()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
 from typing import Any
 
@@ -57,22 +57,9 @@ def server_step(
             W[b][:, :, among] = rotate(W[b][:, :, among], R)
         turned = {server.client_ids[t]: _own_rotation(server, R[:, :, i], t) for i, t in enumerate(present)}
         rotations = {**rotations, **turned}
-    beta, rho = server.beta, server.rho
-    p, coupling = settings.solver.schatten_p, coupling_of(server, settings)
-    if beta is None:
-        beta = absolute_beta(settings.beta, W, rho, p, coupling)
-    accelerate = settings.solver.accelerate and bool(server.Z.any())
-
-    def ahead(b: slice) -> Array:  # docs/paper.md#rounds
-        return OVER_RELAXED * W[b] + (1 - OVER_RELAXED) * server.Z[b] if accelerate else W[b]
-
-    def target(b: slice) -> Array:
-        T = ahead(b) + server.Y[b] / rho
-        if judged.odd.any():
-            T[:, :, judged.odd] = W[b][:, :, judged.odd]  # nor does what it said before count
-        return T
-
-    T = memory.compute(target, over=server.Y, dtype=W.dtype)
+    rho, p, coupling = server.rho, settings.solver.schatten_p, coupling_of(server, settings)
+    beta = absolute_beta(settings.beta, W, rho, p, coupling) if server.beta is None else server.beta
+    T = memory.compute(_target(server, W, judged, settings), over=server.Y, dtype=W.dtype)
     consensus = coupling.prox(T, beta / rho, p).separate_from(T)  # Eq. 18
     Z = consensus.Z
     Y = memory.compute(lambda b: update_dual(0, T[b], Z[b], rho), over=T)  # Eq. 19; T, used up here, has the old dual
@@ -96,6 +83,20 @@ def server_step(
         aside=noted((), report.capped, report.odd),
     )  # fmt: skip
     return server, report
+
+
+def _target(server: GraphServer, W: Array, judged: Judged, settings: Settings) -> Callable[[slice], Array]:
+    """What the consensus is the nearest of: T = W + Y/rho, W seen past the consensus before (docs/paper.md#rounds)."""
+    accelerate = settings.solver.accelerate and bool(server.Z.any())
+
+    def target(b: slice) -> Array:
+        T = OVER_RELAXED * W[b] + (1 - OVER_RELAXED) * server.Z[b] if accelerate else W[b]
+        T = T + server.Y[b] / server.rho
+        if judged.odd.any():
+            T[:, :, judged.odd] = W[b][:, :, judged.odd]  # nor does what it said before count
+        return T
+
+    return target
 
 
 JUDGED_AFTER = 3  # rounds: before, honest clients may have little in common, if they come to have it

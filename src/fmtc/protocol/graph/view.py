@@ -138,6 +138,10 @@ class Proposal(GraphView):
     opening = (MOMENTS, RESCALE, HELLO, PREPARE, PROPOSE)
     closing = ()
 
+    def common(self, server: Any) -> dict[str, Any]:
+        """Nothing: there are no rounds."""
+        return {}
+
     def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
         """At once."""
         return True, "no rounds were asked for"

@@ -104,34 +104,37 @@ class Coordinates(Phase):
         """Covariance of all rows, and about the silos' own means; centres of the first starts."""
         ids, (axes, origin) = sorted(answers), axes_of(server)
         if settings.solver.contains:
-            rows = np.array([[float(answers[cid].n_samples)] for cid in ids])
-            means = np.array([answers[cid].sums for cid in ids]) / rows
-            variances = np.array([np.diag(answers[cid].within) for cid in ids]) / rows
-            known = numbers_only(means, variances, settings.levels if axes is None else ())
-            server, _ = set_aside(server, ids, far_columns(*known))
+            server, _ = set_aside(server, ids, _far([answers[cid] for cid in ids], axes, settings))
         said = [answers[cid] for cid in heard(server, answers)]
         n = sum(answer.n_samples for answer in said)
         told = {
             cid: np.concatenate([[answer.n_samples], answer.sums / max(answer.n_samples, 1), np.diag(answer.within)])
             for cid, answer in answers.items()
         }
-        mean = np.sum([answer.sums for answer in said], axis=0) / n
-        within = np.sum([answer.within for answer in said], axis=0) / n
-        total = within + np.sum([answer.between for answer in said], axis=0) / n - np.outer(mean, mean)
+        names = ("sums", "within", "between", "fourths", "many")
+        whole = {name: np.sum([getattr(answer, name) for answer in said], axis=0) for name in names}
+        mean, within = whole["sums"] / n, whole["within"] / n
+        total = within + whole["between"] / n - np.outer(mean, mean)
         r = len(mean) - sum(category_levels(axes, settings))
         varies = np.diag(total) > ROUNDING * mean**2
         within, total = (np.where(varies[:, None] & varies, moments, 0.0) for moments in (within, total))
         if not varies.any():
             raise DataError("every column is constant in all clients: there is nothing to cluster")
         size = float(np.trace(total[:r, :r])) / r if r else 1.0
-        few = np.sum([answer.many for answer in said], axis=0)[:r] < 0.5  # in all silos
+        few = whole["many"][:r] < 0.5  # in all silos
         floor = np.where(few, LEAST * np.diag(total)[:r], 0.0) if few.any() else None
-        fourths = np.sum([answer.fourths for answer in said], axis=0)
-        flat = flat_coordinates(fourths, n, mean, total, r, SINGLE)
-        weights = _weights(len(mean), flat, settings)
+        weights = _weights(len(mean), flat_coordinates(whole["fourths"], n, mean, total, r, SINGLE), settings)
         seeds = Seeds(axes, origin, mean, within, total, size or 1.0, floor, weights, np.empty(0))
         seeds = replace(seeds, centers=fresh_centers(seeds, settings))
         return become(server, Seeding, n_samples=n, told=told, seeds=seeds)
+
+
+def _far(said: list[Any], axes: Array | None, settings: Settings) -> Array:
+    """Which silos' columns are far beyond the others'."""
+    rows = np.array([[float(answer.n_samples)] for answer in said])
+    means = np.array([answer.sums for answer in said]) / rows
+    variances = np.array([np.diag(answer.within) for answer in said]) / rows
+    return far_columns(*numbers_only(means, variances, settings.levels if axes is None else ()))
 
 
 def axes_of(server: ServerState) -> tuple[Array | None, Array | None]:

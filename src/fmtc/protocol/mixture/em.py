@@ -20,7 +20,7 @@ from ...settings import EM_ROUNDS, EM_TOL, Settings
 from ...state import reached
 from ..base import RESTARTS, Array, Phase, above, array, how_many
 from .coordinates import SAMPLE, sampled
-from .state import Counted, Mixture, MixtureServer, Tallied, category_levels, counted
+from .state import Counted, Mixture, MixtureServer, Tallied, category_levels, counted, stacked
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
 PROTECT = MixtureSums("Sums over rows; the policy says what becomes of those over few.")
@@ -185,13 +185,7 @@ def next_round(
         found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, count, mixture.floor))
         scores.append(float(sums.score[1] / sums.score[2]))
         each.append(parts)
-    mixture = replace(
-        mixture,
-        means=np.array([part.means for part in found]), covariance=np.array([part.covariance for part in found]),
-        shares=np.array([part.shares for part in found]), profiles=np.array([part.profiles for part in found]),
-        spread=np.array([part.spread for part in found]), drift=np.array([part.drift for part in found]),
-        scores=np.array(scores), rounds=mixture.rounds + 1,
-    )  # fmt: skip
+    mixture = replace(mixture, **stacked(found), scores=np.array(scores), rounds=mixture.rounds + 1)
     known = set(said) <= set(server.client_ids)  # else only the sum over clients is known
     last = {cid: packed(part) for cid, part in zip(said, each[mixture.leader], strict=True)} if known else {}
     return NextRound(mixture, max(scores), tuple(sorted(capped)), influence, tuple(said), last)

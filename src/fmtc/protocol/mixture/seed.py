@@ -17,7 +17,7 @@ from ...settings import Settings
 from ...state import become, reached
 from ..base import Array, Phase, above, array
 from .coordinates import fresh_centers, sampled
-from .state import Counted, Mixture, MixtureServer, Reading, Seeding, Seeds, category_levels, counted
+from .state import Counted, Mixture, MixtureServer, Reading, Seeding, Seeds, category_levels, counted, stacked
 
 STEPS = 8
 HANDICAP = 0.2  # log-likelihood per row that a start along one coordinate must gain: structure in all counts more
@@ -91,7 +91,7 @@ class Seed(Phase):
         counts = np.sum([answer.counts for answer in said], axis=0)
         sums = np.sum([answer.sums for answer in said], axis=0)
         seeds = replace(server.seeds, turn=server.seeds.turn + 1)
-        if seeds.turn == STEPS:
+        if seeds.turn == self.turns:
             return become(server, MixtureServer, mixture=_begin(seeds, counts, sums, settings))
         centers = moved(seeds.centers, counts, sums, fresh_centers(seeds, settings))
         return replace(server, seeds=replace(seeds, centers=centers))
@@ -112,16 +112,12 @@ def _begin(seeds: Seeds, counts: Array, sums: Array, settings: Settings) -> Mixt
         first_common(counts[s], sums[s], seeds.within if is_centred(s) else seeds.total, r, levels, profile)
         for s in range(len(counts))
     ]
-    spread = np.array([part.spread for part in found])
+    found = [replace(part, covariance=floored(part.covariance, seeds.floor)) for part in found]
     if given is not None:
-        spread = np.full_like(spread, given)
+        found = [replace(part, spread=np.full_like(part.spread, given)) for part in found]
     return Mixture(
-        means=np.array([part.means for part in found]),
-        covariance=np.array([floored(part.covariance, seeds.floor) for part in found]),
-        shares=np.array([part.shares for part in found]), profiles=np.array([part.profiles for part in found]),
-        spread=spread, drift=np.array([part.drift for part in found]), keep=np.arange(len(found)),
-        scores=np.zeros(len(found)), handicap=handicap, size=seeds.size, axes=seeds.axes, origin=seeds.origin,
-        floor=seeds.floor,
+        **stacked(found), keep=np.arange(len(found)), scores=np.zeros(len(found)), handicap=handicap, size=seeds.size,
+        axes=seeds.axes, origin=seeds.origin, floor=seeds.floor,
     )  # fmt: skip
 
 

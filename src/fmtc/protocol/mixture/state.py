@@ -159,6 +159,12 @@ class Mixture:
         return replace(self, **{name: getattr(self, name)[chosen] for name in STACKED})
 
 
+def stacked(parts: list[Common]) -> dict[str, Any]:
+    """Parameters of some starts, with the start as the first axis."""
+    names = ("means", "covariance", "shares", "profiles", "spread", "drift")
+    return {name: np.array([getattr(part, name) for part in parts]) for name in names}
+
+
 STACKED = ("means", "covariance", "shares", "profiles", "spread", "drift", "keep", "scores", "handicap")
 
 

@@ -354,7 +354,7 @@ class Match(Phase):
         """Means of the matched centres; after the last turn, the frame on which clients agree most."""
         m = how_many(answers)
         frames = np.sum([answer.matched for answer in answers.values()], axis=0) / m
-        if server.matched + 1 < MATCH_TURNS:
+        if server.matched + 1 < self.turns:
             return replace(server, frames=frames, matched=server.matched + 1)
         best = int(np.square(frames).sum(axis=(1, 2)).argmax())
         ranks = np.sum([answer.ranks[best] for answer in answers.values()], axis=0) / m

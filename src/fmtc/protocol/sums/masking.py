@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -165,21 +165,23 @@ def opened(phase: Phase, answers: Mapping[str, Any]) -> Any:
             f"the masks of {phase.name!r} do not cancel: an answer was lost, repeated or changed on its way, or "
             "clients were asked different questions. Start a new run."
         )
-    numbers, declared, place = fixed.decode(total[:-1], phase.fraction), entries(phase.Answer), 0
-    found: dict[str, Any] = {}
-    for name, shape in layout:
-        size = int(np.prod(shape, dtype=np.int64))
-        part, place = numbers[place : place + size].reshape(shape), place + size
-        kind = declared[name].kind
-        if declared[name].shape is None:
-            found[name] = float(part) if kind == "float" else round(float(part))
-        else:
-            found[name] = part if kind in ("float", "float64", "real") else np.rint(part).astype(np.int64)
-    known = {f.name for f in fields(phase.Answer)}
-    answer = phase.Answer(**{name: value for name, value in found.items() if name in known})
-    for name, entry in declared.items():
+    answer = phase.Answer(**_fields(fixed.decode(total[:-1], phase.fraction), layout, phase))
+    for name, entry in entries(phase.Answer).items():
         value = getattr(answer, name)
         wrong = entry.check(value, {}) if entry.check is not None and value is not None else None
         if wrong:
             raise TrustError(f"{phase.name}: the sum of {name} {wrong}, so one of the clients sent no honest answer")
     return answer
+
+
+def _fields(numbers: Array, layout: Layout, phase: Phase) -> dict[str, Any]:
+    """Fields of an answer from the numbers of all of them."""
+    declared, place, found = entries(phase.Answer), 0, dict[str, Any]()
+    for name, shape in layout:
+        size, kind = int(np.prod(shape, dtype=np.int64)), declared[name].kind
+        part, place = numbers[place : place + size].reshape(shape), place + size
+        if declared[name].shape is None:
+            found[name] = float(part) if kind == "float" else round(float(part))
+        else:
+            found[name] = part if kind in ("float", "float64", "real") else np.rint(part).astype(np.int64)
+    return found
