@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 
 import polars as pl
@@ -28,8 +29,21 @@ def out(tmp_path):
     return tmp_path / "bench"
 
 
-def test_a_table_of_what_was_run_and_a_second_call_from_the_store(out):
-    first = bench(*RUN, *TWO, "--out", out)
+@pytest.fixture(scope="module")
+def _first(tmp_path_factory):
+    """Two methods run once for all tests that look at what was run."""
+    out = tmp_path_factory.mktemp("first") / "bench"
+    return bench(*RUN, *TWO, "--out", out), out
+
+
+@pytest.fixture
+def first(_first, out):
+    """What the first call said; its folder is a copy."""
+    shutil.copytree(_first[1], out)
+    return _first[0]
+
+
+def test_a_table_of_what_was_run_and_a_second_call_from_the_store(first, out):
     assert first.exit_code == 0, first.output
     assert "k-means alone" in first.stderr
     assert "ACC %, one setting for all data" in first.stderr
@@ -44,7 +58,7 @@ def test_a_table_of_what_was_run_and_a_second_call_from_the_store(out):
     assert "split 0 / seed 0: ok" not in again.stderr
 
 
-def test_json_has_rows_and_summary(out):
+def test_json_has_rows_and_summary(first, out):
     done = bench(*RUN, *TWO, "--out", out, "--json", "-q", "--score", "nmi")
     document = json.loads(done.stdout)
     assert len(document["rows"]) == 4
@@ -101,8 +115,7 @@ def test_nothing_that_succeeded_is_no_success(out):
     assert line[-3:-1] == ["failed", "–"]  # no rank
 
 
-def test_rows_of_other_code_are_pointed_out(out):
-    bench(*RUN, *TWO, "--out", out)
+def test_rows_of_other_code_are_pointed_out(first, out):
     path = out / "cells.jsonl"
     path.write_text(path.read_text().replace('"code": "', '"code": "0'))
     done = bench(*RUN, *TWO, "--out", out)

@@ -145,18 +145,19 @@ def test_the_digest_of_a_plan_sees_settings_and_not_the_order():
 
 def test_the_digest_of_code_has_what_decides_numbers_and_not_what_shows_them(monkeypatch, tmp_path):
     for name in ("compare/methods.py", "compare/federations.py", "compare/protocol.py", "baselines/mtsc.py",
-                 "compare/plots.py", "cli/main.py", "report/page.py"):  # fmt: skip
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+                 "compare/plots.py", "cli/main.py", "report/page.py", "compare/federations.toml", "compare/paper.toml",
+                 "datasets/facts/tables.toml"):  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text("x = 1\n")
     monkeypatch.setattr(grid, "__file__", str(tmp_path / "compare" / "grid.py"))
     before = grid.code_digest.__wrapped__()
     changes = {}
-    for path in sorted(tmp_path.rglob("*.py")):
+    for path in sorted(tmp_path.rglob("*.*")):
         path.write_text("x = 2\n")
         changes[path.relative_to(tmp_path).as_posix()] = grid.code_digest.__wrapped__() != before
         path.write_text("x = 1\n")
     assert [name for name, changed in changes.items() if not changed] == [
-        "cli/main.py", "compare/plots.py", "report/page.py"
+        "cli/main.py", "compare/paper.toml", "compare/plots.py", "report/page.py"
     ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from fmtc.schema import Column, Schema
 from fmtc_bench.baselines import KMeansAlone
 from fmtc_bench.compare import grid, protocol
 from fmtc_bench.compare.grid import Cell, Store, cells, run_cells
-from fmtc_bench.compare.methods import GROUPS, METHODS, TRIALS, _defaults
+from fmtc_bench.compare.methods import GROUPS, METHODS, TRIALS, defaults_of
 from fmtc_bench.datasets import FederatedDataset, synthetic
 
 QUICK = ["kmeans", "random"]
@@ -46,7 +46,7 @@ def test_everyone_may_try_equally_many_settings():
 
 def test_no_trial_is_the_default_again():
     for method in METHODS.values():
-        default = _defaults(method.build(3))
+        default = defaults_of(method.build(3))
         for setting in method.grid:
             assert setting.get("trial", 0) > 0 or any(default[name] != value for name, value in setting.items())
 

@@ -189,8 +189,7 @@ def test_rings_are_for_spectral_clustering(k, n, neighbors):
     assert max(alone(data, kmeans(k))) < 0.7
 
 
-@pytest.mark.parametrize("view", ["graph", "auto"])
-@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize(("k", "view"), [(2, "graph"), (3, "graph"), (2, "auto")])
 @pytest.mark.filterwarnings("ignore:the neighbour graph of:UserWarning")
 def test_rings_as_they_come_are_for_the_graph_view(k, view):
     for seed in range(3):

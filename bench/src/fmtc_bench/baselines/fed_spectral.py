@@ -282,19 +282,25 @@ def _ask_all(server: SpectralServer) -> dict[str, Any]:
     return dict.fromkeys(server.client_ids, MeansAsk(centers=means))
 
 
-def _merge_means(server: SpectralServer, answers: Mapping[str, Any], settings: FedSpectralSettings) -> SpectralServer:
-    """The next common centres in the embedding."""
-    merged = merge(in_order(server, answers), server.means, server.merges, settings.kmeans)
-    return replace(server, means=merged.centers, merges=server.merges + 1, moved=merged.moved)
+class _Means(Phase):
+    """Centres of all clients in the embedding, merged by the server."""
+
+    Answer = MeansAnswer
+
+    def reduce(
+        self, server: SpectralServer, answers: MutableMapping[str, MeansAnswer], settings: FedSpectralSettings
+    ) -> SpectralServer:
+        """The next common centres."""
+        merged = merge(in_order(server, answers), server.means, server.merges, settings.kmeans)
+        return replace(server, means=merged.centers, merges=server.merges + 1, moved=merged.moved)
 
 
-class StartMeans(Phase):
+class StartMeans(_Means):
     """Each client's first centres in the embedding, by k-means++ on its own rows."""
 
     name = "start"
     protect = Protection("Means of at least `min_count` rows each.")
     doing = "finding its first centres"
-    Answer = MeansAnswer
 
     def reply(
         self, client: SpectralClient, ask: Nothing, settings: FedSpectralSettings, round_no: int
@@ -304,21 +310,14 @@ class StartMeans(Phase):
         C = first_centers(U, rules.n_clusters, seed_of(rules.seed, client.client_id, "start"))
         return client, MeansAnswer(**shareable(U, C, rules.local_iters, rules.min_count))
 
-    def reduce(
-        self, server: SpectralServer, answers: MutableMapping[str, MeansAnswer], settings: FedSpectralSettings
-    ) -> SpectralServer:
-        """The next common centres."""
-        return _merge_means(server, answers, settings)
 
-
-class StepMeans(Phase):
+class StepMeans(_Means):
     """Lloyd's algorithm at the clients from the common centres; the server clusters the centres they send."""
 
     name = "lloyd"
     protect = Protection("Means of at least `min_count` rows each.")
     doing = "moving its centres"
     Ask = MeansAsk
-    Answer = MeansAnswer
 
     def times(self, server: SpectralServer, settings: FedSpectralSettings) -> int:
         """Until the centres settle."""
@@ -339,12 +338,6 @@ class StepMeans(Phase):
         """Centres of its own, a few steps from the common ones."""
         (U,), rules = required(client, "U"), settings.kmeans
         return client, MeansAnswer(**shareable(U, ask.centers, rules.local_iters, rules.min_count))
-
-    def reduce(
-        self, server: SpectralServer, answers: MutableMapping[str, MeansAnswer], settings: FedSpectralSettings
-    ) -> SpectralServer:
-        """The next common centres."""
-        return _merge_means(server, answers, settings)
 
 
 class Finish(Phase):
