@@ -79,9 +79,3 @@ def test_a_fit_refuses_other_words(files, tmp_path, k, words):
     done = fmtc_run("fit", *files, "-k", k, "--out", tmp_path / "run")
     assert done.exit_code == 2
     assert words in " ".join(done.stderr.split())
-
-
-def test_commands_that_cannot_ask_say_what_to_do(files):
-    done = fmtc_run("audit", "members", *files, "-k", "auto")
-    assert done.exit_code == 2
-    assert "fmtc advise-k" in " ".join(done.stderr.split())

@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from fmtc import FMTC, ClientError, Solver
 
-_attacks = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "_attacks.py"))
+_attacks = runpy.run_path(str(Path(__file__).parents[2] / "bench" / "benchmarks" / "_attacks.py"))
 Attack, ATTACKS, fit_hostile = (_attacks[name] for name in ("Attack", "ATTACKS", "fit_hostile"))
 
 pytestmark = pytest.mark.filterwarnings(

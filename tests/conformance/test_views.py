@@ -10,6 +10,7 @@ from tests.runtime.kits import KitTransport, make_kits
 from fmtc import LocalTransport, Settings, run
 from fmtc.artifacts.states import flatten
 from fmtc.protocol.method import view_method
+from fmtc.tables import Reading
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of graphs with several parts
 
@@ -96,7 +97,7 @@ def test_cores_do_not_matter(case):
 def in_kits(case, folder):
     settings, data = CASES[case]
     levels = settings.levels
-    source = {"missing": "em"}
+    schema = None
     if any(levels):
         from fmtc.schema import Column, Schema
 
@@ -104,8 +105,8 @@ def in_kits(case, folder):
             Column(f"c{j}", "category", tuple(map(str, range(size)))) if size else Column(f"c{j}")
             for j, size in enumerate(levels)
         )
-        source["schema"] = Schema(columns).to_dict()
-    kits = make_kits(data, folder, **source)
+        schema = Schema(columns)
+    kits = make_kits(data, folder, reading=Reading(schema=schema, missing="em"))
     return settings, kits
 
 

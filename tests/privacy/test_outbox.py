@@ -4,6 +4,7 @@ import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +25,11 @@ from fmtc.protocol.graph.settle import SETTLE, SETTLE_STEPS
 from fmtc.protocol.mixture.coordinates import COORDINATES
 
 SETTINGS = Settings(3, max_iter=4)
+CLUSTERED = SimpleNamespace(
+    own=SimpleNamespace(
+        E=np.eye(3)[np.repeat(range(3), 20)], labels=np.repeat(range(3), 20), model=SimpleNamespace(centers=np.eye(3))
+    )
+)
 SIZES = {"d": 6, "k": 3}
 ASK = ROUND.Ask(anchor=np.zeros((6, 3)))
 
@@ -37,7 +43,7 @@ def message(round_no=1, ask=ASK, last_round=None, **place):
 
 
 def release(outbox, message, answer, phase=ROUND, context="", settings=SETTINGS):
-    return outbox.release(phase, message, answer, SIZES, settings, context)
+    return outbox.release(phase, message, answer, SIZES, settings, context, CLUSTERED if phase is FINISH else None)
 
 
 def kinds(outbox):
