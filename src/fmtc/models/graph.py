@@ -253,7 +253,7 @@ class GraphModel(ClientModel):
     # -------------------------------------------------------------------------------------- why a row is in its own
 
     def parts(self, x: Any, first: int, second: int) -> Parts | None:
-        """What each feature adds to the margin: dev V / |dev W| + c is a sum over columns."""
+        """What each feature adds to the margin: ``dev V / |dev W| + c`` is a sum over columns."""
         if self.lift is not None:
             return None
         dev, V, c = self._deviation(x)
@@ -290,7 +290,7 @@ class GraphModel(ClientModel):
         return Steps(features, steps[np.arange(len(steps)), np.abs(steps).argmin(axis=1)])
 
     def _deviation(self, x: Any) -> tuple[Array, Array, Array]:
-        """Deviations of a row, weights and constants of its columns: scores are dev V / |dev W| + c."""
+        """Deviations of a row, weights and constants of its columns: scores are ``dev V / |dev W| + c``."""
         dev = base.dense_row(self.design(x))
         dev = dev if self.keep is None else dev[self.keep]
         V, c = self._linear()

@@ -285,6 +285,7 @@ def _ask_all(server: SpectralServer) -> dict[str, Any]:
 class _Means(Phase):
     """Centres of all clients in the embedding, merged by the server."""
 
+    protect = Protection("Means of at least `min_count` rows each.")
     Answer = MeansAnswer
 
     def reduce(
@@ -299,7 +300,6 @@ class StartMeans(_Means):
     """Each client's first centres in the embedding, by k-means++ on its own rows."""
 
     name = "start"
-    protect = Protection("Means of at least `min_count` rows each.")
     doing = "finding its first centres"
 
     def reply(
@@ -315,7 +315,6 @@ class StepMeans(_Means):
     """Lloyd's algorithm at the clients from the common centres; the server clusters the centres they send."""
 
     name = "lloyd"
-    protect = Protection("Means of at least `min_count` rows each.")
     doing = "moving its centres"
     Ask = MeansAsk
 
