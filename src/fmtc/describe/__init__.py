@@ -1,7 +1,7 @@
 """What clusters are, in words: facts first, then how they are worded."""
 
 from .atlas import FLAGS, Atlas, Concept, Feature, draw, draw_models, presence_of
-from .clusters import Cluster, Difference, Explanation, Histogram, explain, explain_silos, percents_of
+from .clusters import Cluster, Difference, Explanation, Histogram, explain_silos, percents_of
 from .features import Features, Lookup
 from .reasons import RowExplanation, explain_row
 from .words import FEW, empty_clusters_sentence, held_words, lone_words, percents
@@ -22,7 +22,6 @@ __all__ = [
     "draw",
     "draw_models",
     "empty_clusters_sentence",
-    "explain",
     "explain_row",
     "explain_silos",
     "held_words",
