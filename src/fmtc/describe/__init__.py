@@ -4,7 +4,7 @@ from .atlas import FLAGS, Atlas, Concept, Feature, draw, draw_models, presence_o
 from .clusters import Cluster, Difference, Explanation, Histogram, explain_silos, percents_of
 from .features import Features, Lookup
 from .reasons import RowExplanation, explain_row
-from .words import FEW, empty_clusters_sentence, held_words, lone_words, percents
+from .words import FEW, empty_clusters_sentence, held_words, listing, lone_words, percents
 
 __all__ = [
     "FEW",
@@ -25,6 +25,7 @@ __all__ = [
     "explain_row",
     "explain_silos",
     "held_words",
+    "listing",
     "lone_words",
     "percents",
     "percents_of",

@@ -273,8 +273,8 @@ def compare(signatures: Sequence[Array], presence: Sequence[Presence | None]) ->
     """
     S = np.array(signatures, dtype=np.float64)
     known = has_direction(S)
-    shares = [known[t] if one is None else one for t, one in enumerate(presence)]
-    shares = np.array(shares, dtype=np.float64).reshape(known.shape)  # NaN for fewer than five rows
+    told: list[Any] = [known[t] if one is None else one for t, one in enumerate(presence)]
+    shares = np.array(told, dtype=np.float64).reshape(known.shape)  # NaN for fewer than five rows
     there, counted = ~(shares == 0), shares > 0
     found = likeness(S, counted)
     cosine = np.clip(found.cosine, -1, 1)
