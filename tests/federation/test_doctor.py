@@ -143,7 +143,7 @@ def test_the_doctor_does_not_need_flare(home):
 
 @pytest.mark.parametrize(
     ("flare", "ok", "advice"),
-    [("2.9.0", True, ""), ("2.9.3rc1", True, ""), ("2.8.1", False, "2.9"), ("2.90.0", False, "2.9"),
+    [("2.9.0", True, ""), ("2.9.3rc1", False, "2.9.0"), ("2.8.1", False, "2.9"), ("2.90.0", False, "2.9"),
      (None, False, "pip install 'fmtc[federation]'")],
 )  # fmt: skip
 def test_versions(monkeypatch, flare, ok, advice):

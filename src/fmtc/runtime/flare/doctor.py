@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .kits import Kit
 
 PYTHON = (3, 11)
-FLARE = (2, 9)  # `compat.SERIES`, for machines without FLARE
+FLARE = ("2.9.0",)  # `compat.VERIFIED`, for machines without FLARE
 SOON = timedelta(days=30)  # a certificate that ends within this time gets a warning
 DRIFT = timedelta(minutes=5)  # clocks may differ by this much
 NEEDED, WANTED = 100 * 10**6, 10**9  # bytes free: without the first nothing works, FLARE's logs may grow to the second
@@ -99,8 +99,8 @@ def versions(*, federation: bool = True) -> Check:
         return Check("versions", False, found, f"fmtc needs Python {'.'.join(map(str, PYTHON))} or later")
     if flare is None and federation:
         return Check("versions", False, found, "install it: pip install 'fmtc[federation]'")
-    if flare is not None and tuple(flare.split(".")[:2]) != tuple(map(str, FLARE)):
-        return Check("versions", False, found, f"fmtc works with nvflare {'.'.join(map(str, FLARE))}: "
+    if flare is not None and flare not in FLARE:
+        return Check("versions", False, found, f"fmtc works with nvflare {' or '.join(FLARE)}: "
                      "pip install 'fmtc[federation]' installs it")  # fmt: skip
     return Check("versions", True, found)
 
