@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..privacy.protection import Protection
-from ..tables.kinds import KINDS, LIMIT
+from ..tables.findings import LIMIT, Kind
 from .base import Array, Nothing, Phase, array, number
 
 IN_THE_CLEAR = "without `privacy`"
@@ -54,7 +54,7 @@ class Survey(Phase):
         )  # fmt: skip
         kinds: Array = array(
             "D", "whether a column holds numbers, categories, identifiers, text, nothing or something else",
-            "Exactly that.", kind="int8", check=_between(0, len(KINDS) - 1),
+            "Exactly that.", kind="int8", check=_between(0, len(Kind) - 1),
         )  # fmt: skip
         counts: Array | None = array(
             "D", "how many values are present", "Exactly that.", kind="int64", check=_between(0, np.inf),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..tables.kinds import CODES, WIDTH
+from ..tables.findings import CODES, WIDTH
 from .base import Array, Nothing, Phase, array
 
 
