@@ -15,7 +15,7 @@ import numpy as np
 
 from ..describe import FLAGS
 from ..privacy.protection import Protection
-from ..tables.kinds import CODES, KINDS, LIMIT, WIDTH
+from ..tables.findings import CODES, LIMIT, WIDTH, Kind
 from .base import Array, Nothing, Phase, array, number
 
 # --------------------------------------------------------------------------------------------------------------- survey
@@ -63,7 +63,7 @@ class Survey(Phase):
         )  # fmt: skip
         kinds: Array = array(
             "D", "whether a column holds numbers, categories, identifiers, text, nothing or something else",
-            "Exactly that.", kind="int8", check=_between(0, len(KINDS) - 1),
+            "Exactly that.", kind="int8", check=_between(0, len(Kind) - 1),
         )  # fmt: skip
         counts: Array | None = array(
             "D", "how many values are present", "Exactly that.", kind="int64", check=_between(0, np.inf),
