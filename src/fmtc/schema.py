@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NUMBER, CATEGORY = "number", "category"
 MISSING_WORDS = ("", ".", "?", "-", "na", "n/a", "nan", "null", "none", "<na>")
 FILE = "schema.toml"  # beside a run
+MANY = 500  # columns of numbers above which nobody asks what they are
 FORMAT = 1
 _OPENING = """\
 # What the columns of a table hold. Give this file to every silo (--schema schema.toml).

@@ -256,7 +256,8 @@ def _histogram(histogram: Histogram) -> dict[str, Any]:
     """Counts, and what stands below them: first and last value, or the levels."""
     edges = histogram.edges
     low, high = (f"{edges[0]:.3g}", f"{edges[-1]:.3g}") if edges else ("", "")
-    return vars(histogram) | {"low": low, "high": high}
+    counts = {what: getattr(histogram, what) for what in ("inside", "outside", "levels")}
+    return counts | {"low": low, "high": high}
 
 
 # ------------------------------------------------------------------------------------------------------ points

@@ -7,12 +7,12 @@ from .. import lazy_names
 if TYPE_CHECKING:
     from .catalogue import explain
     from .columns import Columns, read_columns
-    from .doubts import remarks
     from .findings import Finding
     from .preflight import compare
     from .reading import Reading
-    from .silos import Silo, constant_columns, missing_line, read_silos, read_texts
+    from .silos import Silo, read_silos, read_texts
     from .text import TextRecipe, column_words, hashed_counts
+    from .values import constant_columns, remarks
 
 __all__ = [
     "Columns",
@@ -25,7 +25,6 @@ __all__ = [
     "constant_columns",
     "explain",
     "hashed_counts",
-    "missing_line",
     "read_columns",
     "read_silos",
     "read_texts",
@@ -38,8 +37,8 @@ __getattr__, __dir__ = lazy_names(
     catalogue=("explain",),
     findings=("Finding",),
     preflight=("compare",),
-    doubts=("remarks",),
     reading=("Reading",),
-    silos=("Silo", "constant_columns", "missing_line", "read_silos", "read_texts"),
+    values=("constant_columns", "remarks"),
+    silos=("Silo", "read_silos", "read_texts"),
     text=("TextRecipe", "column_words", "hashed_counts"),
 )

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SHOWN, joined, listed
 from ..schema import CATEGORY
 from ..wording import PARAMETERS, Wording
-from .findings import ALIKE, ERROR, NAMED, NOTE, Finding, Unit, bounded, nearest_unit
-from .guess import CONSTANT, IDENTIFIER, Doubt, Judged, Sentinel, clipped, date_in, strays_in, text_in
-from .kinds import LIMIT
+from .findings import ALIKE, ERROR, LIMIT, NAMED, NOTE, Finding, Unit, bounded, nearest_unit
+from .guess import CONSTANT, IDENTIFIER, Judged, clipped, date_in, strays_in, text_in
 from .parts import column_kind, example_of
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ DOUBTS = {
     "type": "column {column} holds values of type {kind}, neither numbers nor words: omit it{drop}",
     "text": "column {column} holds free text (such as {example!r}): cluster by its words{words_of_it}, or omit "
     "it{drop_it}",
-    "strays": "column {column} holds numbers, but {word!r} in {place}: correct it, count such words as "
+    "strays": "column {column} holds numbers, but {word!r} in {at}: correct it, count such words as "
     "missing{number}, take the column as a category{category}, or omit it{drop}",
     "words": "column {column} holds {n} different words (such as {example!r}), too many for a category: omit it{drop}, "
     "cluster by its words{words_of}, or insist{category}",
@@ -46,15 +45,15 @@ DOUBTS = {
 }
 
 
-def words_of(doubt: Doubt, wording: Wording = PARAMETERS) -> str:
+def words_of(doubt: Finding, wording: Wording = PARAMETERS) -> str:
     """A doubt as a sentence.
 
     Examples
     --------
     >>> from fmtc.tables.catalogue import words_of
-    >>> from fmtc.tables.guess import Doubt
+    >>> from fmtc.tables.findings import Finding
     >>> from fmtc.wording import FLAGS, FRAMES
-    >>> doubt = Doubt("type", "bp", {"kind": "List"})
+    >>> doubt = Finding.of_column("type", "bp", kind="List")
     >>> words_of(doubt, FLAGS)
     "column 'bp' holds values of type List, neither numbers nor words: omit it (--drop)"
     >>> words_of(doubt, FRAMES)
@@ -83,27 +82,46 @@ def called(column: str | int) -> str:
     return f"column {column}" if isinstance(column, int) else repr(column)
 
 
-def sentinels(found: Sequence[Sentinel], wording: Wording = PARAMETERS) -> str:
-    """A sentence about codes for missing values; empty if there are none."""
-    shown = [f"{called(s.column)} is {s.code:g} in {s.n:,} rows and else from {s.nearest:g} on" for s in found]
-    return f"codes for missing values? {joined(shown, '; ')}: {_as_missing(found, wording)}" if found else ""
+def plain(column: str | int) -> str:
+    """The same without quotation marks."""
+    return f"column {column}" if isinstance(column, int) else column
 
 
-def sentinels_of_silo(found: Sequence[Sentinel], wording: Wording = PARAMETERS) -> str:
-    """The same as part of a sentence about one silo."""
-    shown = [f"{called(s.column)} ({s.code:g} in {s.n:,} rows, else from {s.nearest:g} on)" for s in found]
-    way = _as_missing(found, wording)
-    return f"seems to hold codes for missing values in {joined(shown)}: {way}" if found else ""
+def codes_of(found: Sequence[Finding], wording: Wording = PARAMETERS, *, of_silo: bool = False) -> str:
+    """A sentence about codes for missing values, or part of one about a silo; empty if there are none.
 
-
-def _as_missing(found: Sequence[Sentinel], wording: Wording) -> str:
-    """What to do about codes: an option, which is for all columns, or where others hold such values too, a schema."""
-    alone = list(dict.fromkeys(one.code for one in found if one.alone))
-    others = [one for one in found if not one.alone]
-    names = [called(one.column) if isinstance(one.column, int) else one.column for one in others]
-    elsewhere = [f"missing = [{one.code:g}] for {name!r}" for one, name in zip(others, names, strict=True)]
+    What helps is an option, which is for all columns, or a schema, where other columns hold such values too.
+    """
+    if not found:
+        return ""
+    shown = "{} ({code:g} in {n:,} rows, else from {nearest:g} on)"
+    begin, separator = "seems to hold codes for missing values in", ", "
+    if not of_silo:
+        shown = "{} is {code:g} in {n:,} rows and else from {nearest:g} on"
+        begin, separator = "codes for missing values?", "; "
+    columns = joined([shown.format(called(one.column), **one.facts) for one in found], separator)
+    alone = list(dict.fromkeys(one.facts["code"] for one in found if one.facts["alone"]))
+    others = {one.column: one.facts["code"] for one in found if not one.facts["alone"]}
     ways = [wording.counted(alone)] if alone else []
-    return ", and ".join([*ways, *([wording.listed(joined(elsewhere))] if elsewhere else [])])
+    if others:
+        ways.append(wording.listed(joined([f"missing = [{code:g}] for {plain(n)!r}" for n, code in others.items()])))
+    return f"{begin} {columns}: {', and '.join(ways)}"
+
+
+def missing_of(counts: Mapping[str, int], n_cells: int) -> str:
+    """A sentence about missing cells, by column, among so many; empty if there are none."""
+    shown = joined([f"{name!r} ({n:,})" for name, n in counts.items()])
+    return f"missing cells: {sum(counts.values()):,} of {n_cells:,}, in {shown}" if counts else ""
+
+
+def constants_of(where: Mapping[str, Sequence[str]], n_silos: int) -> str:
+    """A sentence about columns with one value, and the silos where this is so; empty if there are none."""
+    among = {name: "every silo" if len(silos) == n_silos else ", ".join(silos) for name, silos in where.items()}
+    shown = [name if n_silos == 1 else f"{name} ({among[name]})" for name in where]
+    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    said = "with one value or none in all rows of a silo, which cannot help there"
+    count = f"{len(shown)} column{'s' if len(shown) != 1 else ''}"
+    return f"{count} {said}: {', '.join(shown[:SHOWN])}{more}" if shown else ""
 
 
 # ------------------------------------------------------------------------------------------------ what was decided
@@ -414,4 +432,4 @@ def _text_sentence(group: _Group) -> str:
     return f"has cells that are no numbers in {samples}, {why}: {advice}"
 
 
-__all__ = ["done_with", "explain", "questions_about", "sentinels", "sentinels_of_silo", "words_of"]
+__all__ = ["done_with", "explain", "questions_about", "words_of"]

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 import scipy.sparse as sp
 from rich.filesize import decimal
 
@@ -122,70 +123,17 @@ def line_of(path: Path, row: int, reading: Reading) -> str:
 
 
 def _read_parquet(path: Path) -> pl.DataFrame:
-    with path.open("rb") as stream:
-        _check_inflated(path, _parquet_bytes(stream))
-    table = pl.scan_parquet(path, hive_partitioning=False, glob=False).collect()
-    lengths = table.select(pl.col(pl.String).str.len_bytes().cast(pl.Int64).sum())
-    _check_inflated(path, sum(lengths.row(0)) if lengths.width else 0)  # cells that share a text are copied later
-    return table
+    return _collected(path, pl.scan_parquet(path, hive_partitioning=False, glob=False))
 
 
-def _parquet_bytes(stream: IO[bytes]) -> int:
-    """Bytes that the columns need in memory, from the metadata at the end of a Parquet file.
-
-    A few bytes can stand for many equal values, so the size without compression bounds nothing by itself.
-    """
-    size = stream.seek(0, os.SEEK_END)
-    stream.seek(max(0, size - 8))
-    length = int.from_bytes(stream.read(4), "little")
-    if stream.read(4) != b"PAR1" or length > size - 8:
-        raise ValueError("its end is not that of a Parquet file")
-    stream.seek(size - 8 - length)
-    groups = _thrift(BytesIO(stream.read(length))).get(4, [])
-    sizes = [
-        (8 * group.get(3, 0), 8 * about.get(5, 0), about.get(6, 0))  # rows, values, and bytes without compression
-        for group in groups
-        for about in (column.get(3, {}) for column in group.get(1, []))
-    ]
-    return sum(max(0, *size) for size in sizes)
-
-
-def _thrift(stream: IO[bytes]) -> dict[int, Any]:
-    """Fields of a struct in Thrift's compact form by number: integers, lists and structs; the rest is None."""
-
-    def read(length: int) -> bytes:
-        if len(found := stream.read(length)) < length:
-            raise ValueError("its metadata are cut")
-        return found
-
-    def varint() -> int:
-        value = 0
-        for shift in range(0, 70, 7):
-            byte = read(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise ValueError("its metadata hold a number that is too long")
-
-    def value_of(kind: int) -> Any:
-        if kind in (4, 5, 6):
-            return (number := varint()) >> 1 ^ -(number & 1)
-        if kind in (9, 10):
-            head = read(1)[0]
-            return [value_of(head & 15) for _ in range(varint() if head >> 4 == 15 else head >> 4)]
-        if kind == 12:
-            return _thrift(stream)
-        if kind not in (1, 2, 3, 7, 8):
-            raise ValueError(f"its metadata hold a field of unknown type {kind}")
-        read(varint() if kind == 8 else 8 if kind == 7 else 1)  # text, a float, or a byte: not needed
-        return None
-
-    fields: dict[int, Any] = {}
-    number = 0
-    while (head := read(1)[0]) != 0:
-        number = number + (head >> 4) if head >> 4 else value_of(4)
-        fields[number] = None if head & 15 in (1, 2) else value_of(head & 15)
-    return fields
+def _collected(path: Path, table: pl.LazyFrame) -> pl.DataFrame:
+    """All rows, once it is known how much memory they need: a few bytes can stand for many equal values."""
+    n_rows = table.select(pl.len()).collect().item()
+    _check_inflated(path, 8 * n_rows * len(table.collect_schema()))
+    texts, lists = cs.string().str.len_bytes(), 8 * cs.list().list.len().cast(pl.Int64)
+    lengths = table.select(texts.cast(pl.Int64).sum(), lists.sum()).collect(engine="streaming")
+    _check_inflated(path, int(lengths.to_numpy().sum()))  # cells that share a text are copied later
+    return table.collect()
 
 
 def pandas_index(path: Path) -> list[str]:
@@ -204,9 +152,7 @@ def _read_arrow(path: Path) -> pl.DataFrame:
     content = path.read_bytes()  # by its name, Polars would take it for a pattern
     if not content.startswith(b"ARROW1"):
         return pl.read_ipc_stream(BytesIO(content))
-    table = pl.scan_ipc(BytesIO(content))
-    _check_inflated(path, table.select(pl.len()).collect().item() * len(table.collect_schema()) * 8)
-    return table.collect()
+    return _collected(path, pl.scan_ipc(BytesIO(content)))
 
 
 def _read_lines(path: Path) -> pl.DataFrame:

@@ -14,8 +14,9 @@ from ..errors import DataError, listed
 from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words
 from ..wording import FRAMES
 from .catalogue import named_rows, questions_about, words_of
+from .findings import Finding
 from .formats import converted
-from .guess import CONSTANT, IDENTIFIER, Doubt, judge, levels_in
+from .guess import CONSTANT, IDENTIFIER, judge, levels_in
 
 
 def as_polars(X: Any) -> pl.DataFrame:
@@ -60,7 +61,7 @@ def _series(cells: Any) -> pl.Series:
         return pl.Series(values, strict=False)
     strange = [one.__name__ for one in kinds if not issubclass(one, str | bytes | int | float | np.generic | Decimal)]
     if strange:
-        raise DataError(words_of(Doubt("type", str(cells.name), {"kind": min(strange)}), FRAMES))
+        raise DataError(words_of(Finding.of_column("type", str(cells.name), kind=min(strange)), FRAMES))
     return converted(values, str)
 
 
@@ -148,7 +149,7 @@ def infer(frames: Mapping[str, pl.DataFrame], *, joining: bool = False) -> tuple
         if verdict.kind == IDENTIFIER and all(column.dtype.is_numeric() for column in cells[name]):
             identifiers.append(name)
         elif verdict.kind == IDENTIFIER:
-            doubts.append(Doubt("names rows", name, {"n": len(levels_in(cells[name]))}))
+            doubts.append(Finding.of_column("names rows", name, n=len(levels_in(cells[name]))))
         elif verdict.kind == CONSTANT and any(_holds_words(column) for column in cells[name]):
             levels = levels_in(cells[name])
         columns.append(Column(name, CATEGORY if levels else NUMBER, levels))

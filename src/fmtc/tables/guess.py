@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words, numbers_in
+from .findings import Finding
 
 Array = np.ndarray
 
@@ -37,31 +37,12 @@ _TEMPORAL = (pl.Date, pl.Datetime, pl.Time, pl.Duration)
 
 
 @dataclass(frozen=True)
-class Doubt:
-    """What is wrong with a column, or with a value of it; `fmtc.tables.catalogue` has the sentences.
-
-    Parameters
-    ----------
-    code : str
-        One of `catalogue.DOUBTS`.
-    column : str or int
-        Its name or, where it has none, its position.
-    facts : mapping
-        What the sentence is made of.
-    """
-
-    code: str
-    column: str | int
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What a column is, and why it cannot be used if it cannot."""
 
     kind: str
     levels: tuple[str, ...] = ()
-    doubt: Doubt | None = None
+    doubt: Finding | None = None
     is_code: bool = False  # whether numbers are few whole ones, which may stand for something else
     words_missing: bool = False  # whether words among numbers count as missing
 
@@ -89,7 +70,7 @@ class Judged:
         return [name for name, verdict in self.verdicts.items() if verdict.kind in kinds]
 
     @property
-    def doubts(self) -> list[Doubt]:
+    def doubts(self) -> list[Finding]:
         """Why columns cannot be used."""
         return [verdict.doubt for verdict in self.verdicts.values() if verdict.doubt is not None]
 
@@ -267,11 +248,11 @@ def _verdict(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, in
     kinds = {str(column.dtype): column.dtype for column in filled.values()}
     for kind in kinds.values():
         if kind == pl.Duration:
-            return Verdict(DATE, doubt=Doubt("durations", name))
+            return Verdict(DATE, doubt=Finding.of_column("durations", name))
         if kind in _TEMPORAL:
             return _dates(name, str(next(column.drop_nulls()[0] for column in filled.values() if column.dtype == kind)))
         if not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Categorical, pl.Enum)):
-            return Verdict(OTHER, doubt=Doubt("type", name, {"kind": kind}))
+            return Verdict(OTHER, doubt=Finding.of_column("type", name, kind=kind))
     if not filled:
         return Verdict(CONSTANT)
     if all(column.dtype == pl.Boolean for column in filled.values()):
@@ -321,17 +302,17 @@ def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, i
     if (date := _as_date(shown)) is not None:
         return _dates(name, date)
     if (text := text_in(pl.concat(list(words.values())))) is not None:
-        return Verdict(WORDS, doubt=Doubt("text", name, {"example": clipped(text)}))
+        return Verdict(WORDS, doubt=Finding.of_column("text", name, example=clipped(text)))
     strong = bool(_ID_WORDS & _tokens(name)) and (len(distinct) > 20 or 2 * len(distinct) > n)
     if strays := strays_in(shown):
         silo, row = next((silo, row) for silo, column in words.items() for row in (column == strays[0]).arg_true())
-        return Verdict(WORDS, doubt=Doubt("strays", name, {"word": strays[0], "place": place(silo, row)}))
+        return Verdict(WORDS, doubt=Finding.of_column("strays", name, word=strays[0], at=place(silo, row)))
     if strong or (unique and n >= 3):
         return Verdict(IDENTIFIER)
     if len(distinct) <= MOST_LEVELS:
         return _category(cells)
     first = next(iter(words.values())).drop_nulls()[0]
-    return Verdict(WORDS, doubt=Doubt("words", name, {"n": len(distinct), "example": first}))
+    return Verdict(WORDS, doubt=Finding.of_column("words", name, n=len(distinct), example=first))
 
 
 def _category(cells: Mapping[str, pl.Series]) -> Verdict:
@@ -353,97 +334,7 @@ def _as_date(words: pl.Series) -> str | None:
 
 
 def _dates(name: str, example: str) -> Verdict:
-    return Verdict(DATE, doubt=Doubt("dates", name, {"example": example}))
+    return Verdict(DATE, doubt=Finding.of_column("dates", name, example=example))
 
 
-# ------------------------------------------------------------------------------------------------------- values
-
-
-_CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0, 999999.0)
-_FEWEST = 3  # cells with a code, and
-_SPREAD = 15  # different other values, below which nothing is said
-_BEYOND = 3  # ranges of all other values, from which a negative code is far off even among negative numbers
-
-
-@dataclass(frozen=True)
-class Sentinel:
-    """A value of a column that seems to mean "not measured"."""
-
-    column: str | int
-    code: float
-    n: int  # rows that have it
-    nearest: float  # other value
-    alone: bool  # whether all columns with this value have it for a code
-
-
-def sentinels_in(columns: Mapping[str | int, Array], *, zeros: bool = True) -> list[Sentinel]:
-    """Codes for missing values in columns of numbers; with `zeros`, 0 may be one."""
-    found = {name: code for name, values in columns.items() if (code := sentinel(values)) is not None}
-    found = {name: code for name, code in found.items() if zeros or code[0] != 0}
-
-    def alone(code: float) -> bool:
-        return all(c in found and found[c][0] == code for c, values in columns.items() if (values == code).any())
-
-    return [Sentinel(name, code, n, nearest, alone(code)) for name, (code, n, nearest) in found.items()]
-
-
-def sentinel(values: Array) -> tuple[float, int, float] | None:
-    """A value that seems to mean "not measured": alone beyond a wide gap, and the same in several rows.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,)
-        A column; NaN is ignored.
-
-    Returns
-    -------
-    tuple of float, int, float, or None
-        The value, in how many rows it stands, and the nearest other value.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fmtc.tables.guess import sentinel
-    >>> sentinel(np.r_[np.linspace(85, 500, 200), np.zeros(12)])
-    (0.0, 12, 85.0)
-    """
-    values = values[np.isfinite(values)]
-    if len(values) < 20:
-        return None
-    low, high = float(values.min()), float(values.max())
-    for code in dict.fromkeys((low, high)):
-        if code != 0 and code not in _CODES:
-            continue
-        others = np.unique(values[values != code])
-        count = int((values == code).sum())
-        if count < _FEWEST or len(others) < _SPREAD or 10 * count > 9 * len(values):
-            continue
-        nearest = float(others[0] if code == low else others[-1])
-        if _is_far(code, nearest, others):
-            return code, count, nearest
-    return None
-
-
-def _is_far(code: float, nearest: float, others: Array) -> bool:
-    """Whether a code lies beyond a wide gap from all other values, which are in order."""
-    gap, spread = abs(code - nearest), float(np.quantile(others, 0.95) - np.quantile(others, 0.05))
-    step = float(np.median(np.diff(others)))
-    if code == 0:
-        return nearest > 0 and nearest >= 0.2 * float(np.median(others)) and gap >= 5 * step
-    if code > 0:
-        return gap >= spread
-    wide = nearest >= 0 and gap >= 5 * step and (abs(code) >= 9 or gap >= 0.2 * spread)
-    return wide or (abs(code) >= 9 and gap >= _BEYOND * float(others[-1] - others[0]))
-
-
-def dominant(variances: Array) -> tuple[int, float] | None:
-    """The column with more than nine tenths of the variance of all, and its share; (d,) -> place, share."""
-    total = float(variances.sum())
-    if len(variances) < 2 or not 0 < total < np.inf:
-        return None
-    place = int(np.argmax(variances))
-    share = float(variances[place] / total)
-    return (place, share) if share > 0.9 else None
-
-
-__all__ = ["Doubt", "Judged", "Sentinel", "Verdict", "dominant", "judge", "sentinel", "sentinels_in"]
+__all__ = ["Judged", "Verdict", "date_in", "judge", "levels_in", "parsed", "strays_in", "text_in"]

@@ -15,9 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..errors import RefusedError
-from .findings import ERROR, NOTE, UNITS, Finding, Unit, bounded, fold_of
-from .guess import dominant
-from .kinds import CATEGORY, CODES, IDENTIFIERS, NAMELESS, NOTHING, NUMBERS, OTHER, SMALLEST, SPARSE, TEXT
+from .findings import CODES, ERROR, NOTE, SMALLEST, UNITS, Finding, Kind, Unit, bounded, fold_of
 from .survey import Surveyed
 
 Array = np.ndarray
@@ -95,7 +93,7 @@ def compare(
 
 
 def _form(said: Surveyed) -> int:
-    return 0 if said.aliases is not None else 2 if (said.kinds == SPARSE).all() else 1
+    return 0 if said.aliases is not None else 2 if (said.kinds == Kind.SPARSE).all() else 1
 
 
 def _known(array: Array | None) -> Array:
@@ -120,7 +118,7 @@ def _by_itself(silo: str, said: Surveyed, n_clusters: int, complete: bool) -> It
     """What would stop a run, whatever the others have."""
     kinds = said.kinds
     if said.counts is None:  # a run with privacy: what columns are called and what they hold is all that is known
-        for code, kind in (("no name", NAMELESS), ("empty", NOTHING), ("identifier", IDENTIFIERS)):
+        for code, kind in (("no name", Kind.NAMELESS), ("empty", Kind.NOTHING), ("identifier", Kind.IDENTIFIERS)):
             severity = ERROR if code != "empty" or complete else NOTE
             for place in np.flatnonzero(kinds == kind).tolist():
                 yield Finding(silo, code, severity, place, number=float(kind))
@@ -129,15 +127,15 @@ def _by_itself(silo: str, said: Surveyed, n_clusters: int, complete: bool) -> It
     needed = max(2, n_clusters + 1)
     if n < needed:
         yield Finding(silo, "few rows", ERROR, place=needed, number=float(n))
-    numbers = (kinds == NUMBERS) | (kinds == SPARSE)
-    empty = (kinds == NOTHING) | (numbers & (missing == n))
+    numbers = (kinds == Kind.NUMBERS) | (kinds == Kind.SPARSE)
+    empty = (kinds == Kind.NOTHING) | (numbers & (missing == n))
     gaps = ERROR if complete else NOTE
     for code, severity, where, number in (
-        ("no name", ERROR, kinds == NAMELESS, kinds),
+        ("no name", ERROR, kinds == Kind.NAMELESS, kinds),
         ("empty", gaps, empty, missing),
-        ("missing", gaps, (numbers | (kinds == CATEGORY)) & ~empty & (missing > 0), missing),
+        ("missing", gaps, (numbers | (kinds == Kind.CATEGORY)) & ~empty & (missing > 0), missing),
         ("infinite", ERROR, numbers & (n - counts - missing > 0), n - counts - missing),
-        ("identifier", ERROR, kinds == IDENTIFIERS, kinds),
+        ("identifier", ERROR, kinds == Kind.IDENTIFIERS, kinds),
     ):
         for place in np.flatnonzero(where).tolist():
             yield Finding(silo, code, severity, place, number=float(number[place]))
@@ -191,12 +189,12 @@ def _column_differs(peers: Mapping[str, Surveyed], where: _Group, by_name: bool)
     holds = {silo: int(peers[silo].kinds[place]) for silo, place in where.items()}
     for silo, other in _odd(calls).items():
         severity, code = ERROR if by_name else NOTE, "spelling"
-        if CATEGORY in (holds[silo], holds[other]):  # its levels are part of the hash
+        if Kind.CATEGORY in (holds[silo], holds[other]):  # its levels are part of the hash
             severity, code = ERROR, "levels"
         yield Finding(silo, code, severity, where[silo], other, where[other])
-    numbers = sum(kind in (NUMBERS, SPARSE) for kind in holds.values())
+    numbers = sum(kind in (Kind.NUMBERS, Kind.SPARSE) for kind in holds.values())
     for silo, kind in holds.items():
-        if kind in (TEXT, OTHER):
+        if kind in (Kind.TEXT, Kind.OTHER):
             yield Finding(silo, "text", ERROR, where[silo], number=float(numbers))
 
 
@@ -205,7 +203,7 @@ def _outweighed(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> list
     common = [where for where in groups if len(where) == len(peers)]
     sums = _collect(peers, common)
     live = sums.there.all(axis=0)
-    if live.sum() < 2 or any((said.kinds == SPARSE).any() for said in peers.values()):
+    if live.sum() < 2 or any((said.kinds == Kind.SPARSE).any() for said in peers.values()):
         return []
     n, mean = sums.n[:, live], sums.mean[:, live]
     middle = (n * mean).sum(axis=0) / n.sum(axis=0)
@@ -217,6 +215,16 @@ def _outweighed(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> list
         return []
     where = common[int(np.flatnonzero(live)[found[0]])]
     return [Finding(silo, "dominant", NOTE, place, number=100 * found[1]) for silo, place in where.items()]
+
+
+def dominant(variances: Array) -> tuple[int, float] | None:
+    """The column with more than nine tenths of the variance of all, and its share; (d,) -> place, share."""
+    total = float(variances.sum())
+    if len(variances) < 2 or not 0 < total < np.inf:
+        return None
+    place = int(np.argmax(variances))
+    share = float(variances[place] / total)
+    return (place, share) if share > 0.9 else None
 
 
 # --------------------------------------------------------------------------------------------------------- values
@@ -264,7 +272,7 @@ def _collect(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> _Sums:
         at = [groups[column][silo] for column in columns]
         n[row, columns], negatives[row, columns] = _known(said.counts)[at], _known(said.negatives)[at]
         mean[row, columns], squares[row, columns] = _known(said.means)[at], _known(said.squares)[at]
-        there[row, columns] = np.isin(said.kinds[at], (NUMBERS, SPARSE)) & (n[row, columns] >= SMALLEST)
+        there[row, columns] = np.isin(said.kinds[at], (Kind.NUMBERS, Kind.SPARSE)) & (n[row, columns] >= SMALLEST)
     n = np.maximum(n, 1)
     return _Sums(n, mean, np.sqrt(squares / n), negatives, there > 0)
 
@@ -380,4 +388,4 @@ def _doubt(unit: Unit, x: _Column, y: _Column) -> float:
     return max(off_mean, off_sd)
 
 
-__all__ = ["compare"]
+__all__ = ["compare", "dominant"]

@@ -15,8 +15,9 @@ import scipy.sparse as sp
 from ..errors import SHOWN, DataError, joined, listed, nearest_names
 from ..schema import Encoded, Schema
 from ..wording import Wording
-from .catalogue import done_with, words_of
-from .guess import Doubt, clipped, strays_in, text_in
+from .catalogue import done_with, plain, words_of
+from .findings import Finding
+from .guess import clipped, strays_in, text_in
 from .parts import Part, column_kind, example_of, judged_parts, open_files, words_in
 from .reading import DROP, EM, Reading
 from .text import TextRecipe, hashed_counts
@@ -132,16 +133,6 @@ def read_texts(paths: Iterable[str | Path], reading: Reading) -> list[str | None
     only = Reading(silo_column=reading.silo_column, text_column=reading.text_column, wording=reading.wording)
     parts = open_files(paths, only)
     return [text for part in parts.values() for text in words_in(part.frame, str(reading.text_column)).to_list()]
-
-
-def constant_columns(silos: Sequence[Silo]) -> dict[str, list[str]]:
-    """Columns with the same value in all rows of a silo, and the silos where this is so; most silos first."""
-    where: dict[int, list[str]] = {}
-    for silo in silos:
-        for column in np.flatnonzero(_is_constant(silo.X)).tolist():
-            where.setdefault(column, []).append(silo.name)
-    columns = sorted(where, key=lambda column: (-len(where[column]), column))
-    return {_name(silos[0], column): where[column] for column in columns}
 
 
 # --------------------------------------------------------------------------------------------------------- matrices
@@ -305,9 +296,9 @@ def _check_numbers(name: str, table: pl.DataFrame, wording: Wording) -> None:
     for column in table:
         c, kind = column.name, column_kind(column)
         if (text := text_in(column)) is not None:
-            doubts.append(Doubt("text", c, {"example": clipped(text)}))
+            doubts.append(Finding.of_column("text", c, example=clipped(text)))
         elif 0 < len(strays := strays_in(column)) <= SHOWN:
-            doubts.append(Doubt("mixed", c, {"word": strays[0], "codes": strays}))
+            doubts.append(Finding.of_column("mixed", c, word=strays[0], codes=strays))
         elif kind not in ("numbers", "nothing"):
             others.append(f"{c!r} ({kind}{f', such as {example_of(column)!r}' if kind == 'text' else ''})")
     problems = [f"client {name!r}: {words_of(doubt, wording)}" for doubt in doubts]
@@ -364,43 +355,20 @@ def _found(silos: Sequence[Silo], parts: Mapping[str, Part], bad: Any) -> str:
     """Which silos have bad entries in which columns, and where the first stands, in words; empty if none."""
     found, first = {}, ""
     for silo in silos:
-        counts = _count(silo.X, bad)
+        counts = count_cells(silo.X, bad)
         if columns := np.flatnonzero(counts).tolist():
-            found[silo.name] = joined([f"{_name(silo, c)!r} ({counts[c]})" for c in columns])
+            found[silo.name] = joined([f"{plain(silo.column(c))!r} ({counts[c]})" for c in columns])
             if not first and not sp.issparse(silo.X):
                 row = int(np.flatnonzero(bad(silo.X).any(axis=1))[0])
                 first = f"; the first in {parts[silo.name].place(row)}"
     return joined([f"client {name!r} in {columns}" for name, columns in found.items()], "; ", " clients") + first
 
 
-def missing_line(silos: Sequence[Silo]) -> str:
-    """How many cells are missing, and in which columns; empty if none."""
-    if any(sp.issparse(silo.X) for silo in silos):
-        return ""
-    counts = np.sum([_count(silo.X, np.isnan) for silo in silos], axis=0)
-    total = sum(silo.X.size for silo in silos)
-    columns = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)].tolist()
-    if not columns:
-        return ""
-    shown = joined([f"{_name(silos[0], c)!r} ({counts[c]:,})" for c in columns])
-    return f"missing cells: {int(counts.sum()):,} of {total:,}, in {shown}"
-
-
-def _count(X: Any, bad: Any) -> Array:
+def count_cells(X: Any, bad: Any) -> Array:
     """Number of bad entries in each column; shape (d,)."""
     if sp.issparse(X):
         return np.bincount(X.indices[bad(X.data)], minlength=X.shape[1])
     return np.count_nonzero(bad(X), axis=0)
 
 
-def _is_constant(X: Any) -> Array:
-    if sp.issparse(X):
-        return (X.max(axis=0).toarray() == X.min(axis=0).toarray()).ravel()
-    return (X[0] == X).all(axis=0) | np.isnan(X).all(axis=0)
-
-
-def _name(silo: Silo, column: int) -> str:
-    return f"column {column}" if silo.feature_names is None else silo.feature_names[column]
-
-
-__all__ = ["Silo", "constant_columns", "missing_line", "read_silos", "read_texts"]
+__all__ = ["Silo", "count_cells", "read_silos", "read_texts"]

@@ -20,8 +20,7 @@ import polars as pl
 import scipy.sparse as sp
 
 from .columns import Columns
-from .findings import ERROR, NOTE, Finding
-from .kinds import CATEGORY, CODES, IDENTIFIERS, LIMIT, NAMELESS, NOTHING, NUMBERS, OTHER, SMALLEST, SPARSE, TEXT, WIDTH
+from .findings import CODES, ERROR, LIMIT, NOTE, SMALLEST, WIDTH, Finding, Kind
 from .parts import column_kind
 
 Array = np.ndarray
@@ -107,12 +106,12 @@ def _lines(columns: Columns) -> Iterator[_Line]:
     content: Any = columns.content
     n = content.shape[0]
     if isinstance(content, pl.DataFrame):
-        known = {"numbers": NUMBERS, "text": TEXT, "nothing": NOTHING}
+        known = {"numbers": Kind.NUMBERS, "text": Kind.TEXT, "nothing": Kind.NOTHING}
         for column in content.get_columns():
             word = column_kind(column)
-            kind = known.get(word, OTHER) if column.name else NAMELESS
+            kind = known.get(word, Kind.OTHER) if column.name else Kind.NAMELESS
             if column.name in columns.categories or column.name in columns.identifiers:
-                kind = CATEGORY if column.name in columns.categories else IDENTIFIERS
+                kind = Kind.CATEGORY if column.name in columns.categories else Kind.IDENTIFIERS
                 yield kind, n - column.null_count(), column.null_count(), 0.0, 0.0, 0
             elif word == "numbers":
                 yield kind, *_sums(column.cast(pl.Float64).to_numpy())  # null becomes nan
@@ -121,10 +120,10 @@ def _lines(columns: Columns) -> Iterator[_Line]:
     elif sp.issparse(content):
         content = sp.csc_array(content)
         for begin, end in pairwise(content.indptr.tolist()):
-            yield SPARSE, *_sums(content.data[begin:end], zeros=n - (end - begin))
+            yield Kind.SPARSE, *_sums(content.data[begin:end], zeros=n - (end - begin))
     else:
         for place in range(content.shape[1]):
-            yield NUMBERS, *_sums(content[:, place])
+            yield Kind.NUMBERS, *_sums(content[:, place])
 
 
 def _sums(values: Array, zeros: int = 0) -> tuple[int, int, float, float, int]:
