@@ -13,7 +13,7 @@ import polars as pl
 from ..errors import DataError, listed
 from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words
 from ..wording import FRAMES
-from .catalogue import named_rows, questions_about, words_of
+from .catalogue import named_rows, questions_about, unlike, words_of
 from .findings import Finding
 from .formats import converted
 from .guess import CONSTANT, IDENTIFIER, Verdict, judge, levels_in
@@ -86,11 +86,8 @@ def check_frames(frames: Mapping[str, Any]) -> None:
                 f"{f'client {name!r}: ' if name else ''}X has more than one column called {listed(twice)}; "
                 "names of columns must be unique"
             )
-        if set(own) != set(first):
-            lacking = [column for column in first if column not in own]
-            extra = [column for column in own if column not in first]
-            what = f"lacks {listed(lacking)}" if lacking else f"also has {listed(extra)}"
-            raise DataError(f"client {name!r}: X {what}; all clients need the same columns")
+        if what := unlike(own, first):
+            raise DataError(f"client {name!r}: X {what[0]}; all clients need the same columns")
 
 
 def check_plain(frames: Mapping[str, Any], other: str) -> None:
