@@ -38,11 +38,11 @@ from fmtc.cli.words import Rounds, Words
 from fmtc.describe import Atlas, Concept
 from fmtc.errors import DataError
 from fmtc.metrics import score_clients
-from fmtc.protocol.auto.view import METHOD
+from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import entries
-from fmtc.protocol.graph import prepare
+from fmtc.protocol.graph import opening as prepare
 from fmtc.protocol.method import COMMON
-from fmtc.protocol.mixture import seed
+from fmtc.protocol.mixture import opening as seed
 from fmtc.settings import EM_ROUNDS
 
 FEATURES = ("height", "weight", "age", "dose")

@@ -27,7 +27,7 @@ from fmtc.cli.words import Words
 from fmtc.describe import Explanation, empty_clusters_sentence
 from fmtc.errors import FileError
 from fmtc.estimator import load_atlas
-from fmtc.protocol.auto.view import METHOD
+from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import LETTERS, entries
 from fmtc.protocol.method import view_method
 from fmtc.report import page, render, study, summarise

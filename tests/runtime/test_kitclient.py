@@ -19,8 +19,8 @@ from fmtc import Privacy, Settings
 from fmtc.errors import AbortedError, ChangedError, DataError, RefusedError
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines
 from fmtc.protocol.base import REPEATS, Failure, Message, Nothing, digest
-from fmtc.protocol.end import END
-from fmtc.protocol.graph.settle import SETTLE_STEPS
+from fmtc.protocol.common import END
+from fmtc.protocol.graph.finish import SETTLE_STEPS
 from fmtc.runtime import kitclient
 from fmtc.runtime.conductor import CHECKPOINT, RESULT, read_record
 from fmtc.runtime.driver import run

@@ -14,9 +14,8 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from fmtc.errors import RefusedError
 from fmtc.protocol.base import Nothing, pack, unpack
-from fmtc.protocol.graph.hello import HELLO
-from fmtc.protocol.survey import SURVEY
-from fmtc.protocol.verdict import VERDICT
+from fmtc.protocol.common import SURVEY, VERDICT
+from fmtc.protocol.graph.opening import HELLO
 from fmtc.schema import Column, Schema
 from fmtc.tables import Columns, Finding, Reading, compare, explain, read_columns
 from fmtc.tables.findings import CODES, LIMIT, SMALLEST, UNITS, Kind

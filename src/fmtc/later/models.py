@@ -18,7 +18,7 @@ from ..describe import presence_of
 from ..errors import DataError, InputError, listed
 from ..estimator import FMTC, load, read_settings
 from ..models.shared import Shared
-from ..protocol.alone import ALONE, FEDERATED
+from ..protocol.home import ALONE, FEDERATED
 from ..protocol.method import ClientResult
 from ..rows import NAMELESS, client_name
 from ..runtime.conductor import read_record

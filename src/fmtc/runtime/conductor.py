@@ -14,10 +14,8 @@ from ..artifacts.states import flatten, unflatten
 from ..errors import AbortedError, DataError, FileError, InputError, OwnError, TrustError
 from ..models.shared import SHARED, Shared
 from ..protocol.base import Message, dropped, pack, unpack
-from ..protocol.end import END, told
-from ..protocol.kept import kept
-from ..protocol.survey import SURVEY
-from ..protocol.verdict import VERDICT
+from ..protocol.common import END, SURVEY, VERDICT, told
+from ..protocol.outcome import kept
 from .driver import ClientError, Received, RoundRecord, RunRecord, Transport, add_received, run, with_server
 from .events import Channel, at_coordinator
 from .spec import RunSpec
