@@ -15,7 +15,8 @@ from numpy.testing import assert_array_equal
 
 from fmtc.errors import DataError
 from fmtc.schema import Column, Schema
-from fmtc.tables import Reading, Silo, constant_columns, read_silos
+from fmtc.tables import Reading, Silo, read_silos
+from fmtc.tables.values import constant_columns
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
 matrices = arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=finite)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .reading import Reading
     from .silos import Silo, read_silos, read_texts
     from .text import TextRecipe, column_words, hashed_counts
-    from .values import constant_columns, remarks
+    from .values import remarks
 
 __all__ = [
     "Columns",
@@ -22,7 +22,6 @@ __all__ = [
     "TextRecipe",
     "column_words",
     "compare",
-    "constant_columns",
     "explain",
     "hashed_counts",
     "read_columns",
@@ -38,7 +37,7 @@ __getattr__, __dir__ = lazy_names(
     findings=("Finding",),
     preflight=("compare",),
     reading=("Reading",),
-    values=("constant_columns", "remarks"),
+    values=("remarks",),
     silos=("Silo", "read_silos", "read_texts"),
     text=("TextRecipe", "column_words", "hashed_counts"),
 )

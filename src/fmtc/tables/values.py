@@ -248,4 +248,4 @@ def _is_far(code: float, nearest: float, others: Array) -> bool:
     return wide or (abs(code) >= 9 and gap >= _BEYOND * float(others[-1] - others[0]))
 
 
-__all__ = ["codes_in", "constant_columns", "gaps", "remarks", "sentinel"]
+__all__ = ["codes_in", "gaps", "remarks", "sentinel"]
