@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from .catalogue import explain
     from .columns import Columns, read_columns
     from .findings import Finding
-    from .preflight import compare
     from .reading import Reading
     from .silos import Silo, read_silos, read_texts
+    from .survey import compare
     from .text import TextRecipe, column_words, hashed_counts
     from .values import remarks
 
@@ -35,7 +35,7 @@ __getattr__, __dir__ = lazy_names(
     columns=("Columns", "read_columns"),
     catalogue=("explain",),
     findings=("Finding",),
-    preflight=("compare",),
+    survey=("compare",),
     reading=("Reading",),
     values=("remarks",),
     silos=("Silo", "read_silos", "read_texts"),

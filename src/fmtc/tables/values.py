@@ -18,9 +18,8 @@ from ..wording import PARAMETERS, Wording
 from .catalogue import codes_of, constants_of, explain, missing_of, plain, words_of
 from .columns import Columns
 from .findings import ERROR, NOTE, Finding
-from .preflight import compare, dominant
 from .silos import Silo, count_cells
-from .survey import survey
+from .survey import compare, dominant, survey
 
 Array = np.ndarray
 _UNITS = ("unit", "scale", "coding", "standardised", "negatives")
