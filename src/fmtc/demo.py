@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from .describe import Explanation
+from .describe import Explanation, listing
 from .errors import InputError, nearest_names
 from .schema import Schema
 
@@ -155,14 +155,10 @@ def verdict(lines: Sequence[Gain]) -> str:
                 f"{line.hospital} ({100 * line.alone:.0f} to {100 * line.together:.0f} %)"
                 for line in sorted(some, key=lambda line: -abs(line.change))
             ]
-            said.append(f"{opening} {_listed(each)}.")
+            said.append(f"{opening} {listing(each)}.")
     if rest := [line.hospital for line in lines if abs(line.points) < LITTLE]:
-        said.append(f"It changed little for {_listed(rest)}.")
+        said.append(f"It changed little for {listing(rest)}.")
     return " ".join(said)
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def draw_demo(explanation: Explanation, lines: Sequence[Gain], path: Path) -> Path:

@@ -35,11 +35,6 @@ class Judged:
     capped: Array  # m, bool
     odd: Array  # m, bool
 
-    @property
-    def calm(self) -> bool:
-        """Whether no slice has to change."""
-        return not (self.capped.any() or self.odd.any())
-
 
 def judge(W: Array, present: list[int] | None = None, *, compare: bool = True, widths: Array | None = None) -> Judged:
     """Which slices of a stack are too large or unlike the rest, and what they are to be multiplied by.

@@ -20,8 +20,8 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 
 from fmtc.errors import ClientError, DataError, RefusedError
-from fmtc.kernels.embedding import nystroem, spectral_start
-from fmtc.kernels.graph import cross_affinity, graph_of, knn_weights
+from fmtc.kernels.embedding import spectral_start
+from fmtc.kernels.graph import graph_of, knn_weights
 from fmtc.linalg.arrays import HOST
 from fmtc.linalg.threads import one_thread
 from fmtc.protocol.base import RESTARTS, Check, Message, Phase
@@ -30,6 +30,8 @@ from fmtc.protocol.state import stream
 from fmtc.rows import ClientsMixin
 from fmtc.runtime.driver import Replies, RoundRecord, RunRecord, run
 from fmtc.runtime.local import LocalTransport
+
+from .nystroem import cross_affinity, nystroem
 
 Array = np.ndarray
 Data = Mapping[str, Any]  # rows of each client, n_t x d, by sorted name

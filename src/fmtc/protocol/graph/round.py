@@ -72,9 +72,7 @@ def server_step(
     primal, dual = residuals(W, Z, server.Z, Y, rho)
     report = RoundReport(
         objective=global_objective(losses, server.omega, W, beta=beta, p=p, coupling=coupling),
-        lagrangian=augmented_lagrangian(
-            losses, server.omega, W, Z, Y, beta=beta, rho=rho, p=p, coupling=coupling, value=consensus.value
-        ),
+        lagrangian=augmented_lagrangian(losses, server.omega, W, Z, Y, rho=rho, penalty=beta * consensus.value),
         primal_residual=primal,
         dual_residual=dual,
         rank=consensus.rank,
