@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from .catalogue import explain
     from .columns import Columns, read_columns
     from .findings import Finding
-    from .preflight import compare
     from .reading import Reading
     from .silos import Silo, read_silos, read_texts
+    from .survey import compare
     from .text import TextRecipe, column_words, hashed_counts
-    from .values import constant_columns, remarks
+    from .values import remarks
 
 __all__ = [
     "Columns",
@@ -22,7 +22,6 @@ __all__ = [
     "TextRecipe",
     "column_words",
     "compare",
-    "constant_columns",
     "explain",
     "hashed_counts",
     "read_columns",
@@ -36,9 +35,9 @@ __getattr__, __dir__ = lazy_names(
     columns=("Columns", "read_columns"),
     catalogue=("explain",),
     findings=("Finding",),
-    preflight=("compare",),
+    survey=("compare",),
     reading=("Reading",),
-    values=("constant_columns", "remarks"),
+    values=("remarks",),
     silos=("Silo", "read_silos", "read_texts"),
     text=("TextRecipe", "column_words", "hashed_counts"),
 )

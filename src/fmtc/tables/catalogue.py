@@ -35,7 +35,6 @@ DOUBTS = {
     "words": "column {column} holds {n} different words (such as {example!r}), too many for a category: omit it{drop}, "
     "cluster by its words{words_of}, or insist{category}",
     "names rows": "column {column} holds {n} different words, which name rows: omit it, or make it the index",
-    "mixed": "column {column} has words among its numbers, such as {word!r}: correct such words, or {counted}",
     "dominant": "{column} is {share:.1f} % of the variance of all columns and decides the clusters alone: give columns "
     "the same weight{scale}, or omit it{drop}",
     "far": "row {row} has {value:.3g} in {where}, far from all others, and may become a cluster of its own: correct or "
@@ -60,7 +59,7 @@ def words_of(doubt: Finding, wording: Wording = PARAMETERS) -> str:
     "column 'bp' holds values of type List, neither numbers nor words: omit it (X.drop(columns='bp'))"
     """
     name, way = str(doubt.column), wording.way
-    facts: dict[str, Any] = {
+    facts = {
         "drop": way("drop", column=name),
         "drop_it": way("drop", name, column=name),
         "words_of": way("text_column", column=name),
@@ -72,8 +71,6 @@ def words_of(doubt: Finding, wording: Wording = PARAMETERS) -> str:
         "where": called(doubt.column),
         "name": name,
     }
-    if "codes" in doubt.facts:
-        facts["counted"] = wording.counted(doubt.facts["codes"])
     return DOUBTS[doubt.code].format(**{**facts, **doubt.facts})
 
 
@@ -191,6 +188,14 @@ def named_rows(names: Sequence[str]) -> str:
 
 # ------------------------------------------------------------------------------------------ differences between silos
 
+
+def unlike(own: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Which names of columns lack, and which are too many."""
+    lacking, extra = ([name for name in one if name not in other] for one, other in ((wanted, own), (own, wanted)))
+    ways = (("lacks", lacking), ("also has", extra))
+    return [f"{verb} {listed(names)}" for verb, names in ways if names]
+
+
 FORMS = ("a table with column names", "a dense matrix without column names", "a sparse matrix")
 DATES, TEXTS, STRAYS = "dates", "texts", "strays"
 
@@ -247,7 +252,9 @@ SENTENCES: dict[str, Callable[[_Group], str]] = {
         f"has {g.listed}, which {'no other client has' if g.number == 1 else f'only {g.number:.0f} clients have'}"
     ),
     "spelling": lambda g: f"spells names differently (case, blanks or punctuation): {_spellings(g)}",
-    "no name": lambda g: "has a column without a name (perhaps row numbers): give it a name, or omit it",
+    "no name": lambda g: (
+        f"has a column without a name (perhaps row numbers): give it a name, or omit it{g.wording.way('drop', '')}"
+    ),
     "text": lambda g: _text_sentence(g),
     "empty": lambda g: f"has no value at all in {g.listed}{g.stops(': omit the column everywhere')}",
     "missing": lambda g: f"has missing values in {g.counted}{g.stops(': fill them, or omit those rows or columns')}",
@@ -424,8 +431,10 @@ def _text_sentence(group: _Group) -> str:
         flags = group.wording.as_missing(words) if len(words) <= SHOWN else flags
         return f"has words among the numbers in {samples}: correct such words, or count them as missing {flags}"
     why = "but others have numbers there" if group.number else "but only numbers can be clustered"
+    roles = " or ".join(map(group.wording.option, ("id_column", "label_column", "silo_column")))
     advice = (
-        "convert them to numbers, omit them, or give all clients a schema (fmtc check FILES --write-schema schema.toml)"
+        f"convert them to numbers, omit them{way('drop')}, name them as {roles}, or give all clients a schema (fmtc "
+        "check FILES --write-schema schema.toml)"
     )
     if kind == DATES:
         advice = f"write what matters about them as a number, such as days since an event, or omit them{way('drop')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -20,7 +21,7 @@ from rich.filesize import decimal
 
 from ..errors import DataError, listed
 from .annotated import read_h5ad
-from .delimited import SEPARATORS, check_names, first_line_of, is_packed, no_header, read_delimited, unpacked
+from .delimited import SEPARATORS, check_names, first_line_of, no_header, read_delimited
 from .reading import Reading
 
 LINES = (".jsonl", ".ndjson")
@@ -46,7 +47,7 @@ def read_file(path: Path, reading: Reading | None = None) -> Any:
     _check_readable(path, suffix)
     try:
         if suffix in SEPARATORS:
-            content: Any = read_delimited(path, suffix, reading, _most(path))
+            content: Any = read_delimited(path, _content(path), suffix, reading)
         elif suffix == ".h5ad":
             content = read_h5ad(path, reading, _check_memory)
         elif suffix == ".xlsx":
@@ -66,7 +67,7 @@ def read_file(path: Path, reading: Reading | None = None) -> Any:
 
 
 def _check_readable(path: Path, suffix: str) -> None:
-    if suffix not in EXTENSIONS or (is_packed(path) and suffix not in PACKED):
+    if suffix not in EXTENSIONS or (_is_packed(path) and suffix not in PACKED):
         packed = ", ".join(f"{end}.gz" for end in PACKED)
         raise DataError(f"{path} has an unknown file type; fmtc reads {', '.join(EXTENSIONS)}, {packed}")
     if not path.exists():
@@ -92,12 +93,29 @@ def suffix_of(path: Path) -> str:
     >>> suffix_of(Path("north.CSV.gz")), stem_of(Path("data/north.CSV.gz"))
     ('.csv', 'north')
     """
-    return (path.with_suffix("") if is_packed(path) else path).suffix.lower()
+    return (path.with_suffix("") if _is_packed(path) else path).suffix.lower()
 
 
 def stem_of(path: Path) -> str:
     """Name of a file without the end that tells its kind: what its client is called."""
-    return (path.with_suffix("") if is_packed(path) else path).stem
+    return (path.with_suffix("") if _is_packed(path) else path).stem
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+def _content(path: Path) -> bytes:
+    """What a file of text holds, expanded."""
+    if not _is_packed(path):
+        return path.read_bytes()
+    with gzip.open(path) as stream:
+        content = stream.read(_most(path) + 1)
+    if len(content) > _most(path):
+        raise DataError(f"{path} expands to more than {_most(path):,} bytes: expand it yourself, if you trust it")
+    if not content:
+        raise DataError(f"{path} is empty (0 bytes)")
+    return content
 
 
 def line_of(path: Path, row: int, reading: Reading) -> str:
@@ -112,7 +130,7 @@ def line_of(path: Path, row: int, reading: Reading) -> str:
     """
     suffix = suffix_of(path)
     if suffix in SEPARATORS:
-        first = first_line_of(path, suffix, reading, _most(path))
+        first = first_line_of(path, _content(path), suffix, reading)
         return f"line {first + row} of {path.name}"
     if suffix in LINES:
         return f"line {row + 1} of {path.name}"
@@ -157,9 +175,8 @@ def _read_arrow(path: Path) -> pl.DataFrame:
 
 def _read_lines(path: Path) -> pl.DataFrame:
     """One JSON object per line; what some lines lack is missing there."""
-    content = unpacked(path, _most(path)) if is_packed(path) else path.read_bytes()
     lines = []
-    for number, line in enumerate(content.decode("utf-8-sig").splitlines(), start=1):
+    for number, line in enumerate(_content(path).decode("utf-8-sig").splitlines(), start=1):
         if not line.strip():
             continue
         try:
@@ -183,21 +200,20 @@ def _read_sheet(path: Path, reading: Reading) -> pl.DataFrame:
         _check_inflated(path, sum(part.file_size for part in archive.infolist()))
     book = openpyxl.load_workbook(path, read_only=True, data_only=True)
     try:
-        rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)]
+        rows, width = _filled([list(row) for row in book.worksheets[0].iter_rows(values_only=True)])
     finally:
         book.close()
-    rows, width = _filled(rows)
     if not rows:
         raise DataError(f"{path}: its first sheet is empty")
-    if reading.header is False:
-        names, cells = [f"column_{place}" for place in range(1, width + 1)], rows
-    else:
-        names, cells = ["" if name is None else str(name).strip() for name in rows[0]], rows[1:]
-        numbers = sum(isinstance(name, int | float) for name in rows[0])
-        if reading.header is None and 2 * numbers > width and len({type(name) for name in rows[0]}) > 1:
+    names = [f"column_{place}" for place in range(1, width + 1)]
+    if reading.header is not False:
+        header, *rows = rows
+        names = ["" if name is None else str(name).strip() for name in header]
+        kinds = [type(name) for name in header]
+        if reading.header is None and 2 * (kinds.count(int) + kinds.count(float)) > width and len(set(kinds)) > 1:
             raise DataError(no_header(path, "row", ", ".join(names[:4]), reading))
     check_names(path, names)
-    return pl.DataFrame([_typed(name, [row[place] for row in cells]) for place, name in enumerate(names)])
+    return pl.DataFrame([_typed(name, [row[place] for row in rows]) for place, name in enumerate(names)])
 
 
 def _filled(rows: list[list[Any]]) -> tuple[list[list[Any]], int]:

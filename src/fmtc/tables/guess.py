@@ -144,23 +144,19 @@ def judge(
     >>> {name: verdict.kind for name, verdict in found.verdicts.items()}
     {'patient': 'identifier', 'sex': 'category', 'age': 'number'}
     """
-    as_types = as_types or {}
-    everywhere = dict.fromkeys(name for table in tables.values() for name in table.columns)
-    names = list(everywhere) if names is None else list(names)
-    verdicts = {}
-    for name in names:
+    as_types, verdicts = as_types or {}, {}
+    for name in dict.fromkeys(name for table in tables.values() for name in table.columns) if names is None else names:
         cells = {silo: table.get_column(name).alias("x") for silo, table in tables.items() if name in table.columns}
         if as_types.get(name) == NUMBER:
             verdicts[name] = Verdict(NUMBER, words_missing=True)
         elif name in as_types:
-            levels = levels_in(cells.values())
-            verdicts[name] = Verdict(CATEGORY, levels) if levels else Verdict(CONSTANT)
+            verdicts[name] = _category(cells, fewest=1)
         else:
             verdicts[name] = Verdict(IDENTIFIER) if name in index else _verdict(name, cells, place)
     if id_column is None:
         found = [name for name, verdict in verdicts.items() if verdict.kind == IDENTIFIER and name]
-        best = [name for name in found if _ID_WORDS & _tokens(name) or name in index]
-        id_column = next(iter([*best, *found]), None)
+        found.sort(key=lambda name: not (_ID_WORDS & _tokens(name) or name in index))
+        id_column = next(iter(found), None)
     return Judged(verdicts, id_column, frozenset(as_types))
 
 
@@ -265,24 +261,30 @@ def _verdict(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, in
 
 def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool) -> Verdict:
     values = [column.drop_nulls().to_numpy() for column in cells.values()]
-    together = np.concatenate(values) if values else np.empty(0)
-    if not len(together) or ((together == together[0]).all() and len(together) > 2):
+    together = np.concatenate(values)
+    n = len(together)
+    if not n or (n > 2 and (together == together[0]).all()):
         return Verdict(CONSTANT)
-    missing = sum(column.null_count() for column in cells.values())
-    if not np.isfinite(together).all() or (together != np.round(together)).any() or missing:
+    whole = np.isfinite(together).all() and (together == np.round(together)).all()
+    if not whole or any(column.null_count() for column in cells.values()):
         return Verdict(NUMBER)
-    n, tokens = len(together), _tokens(name)
     distinct = sum(len(np.unique(rows)) for rows in values)
-    if _ID_WORDS & tokens and (distinct > 20 or 2 * distinct > n):
+    repeats = distinct < n or n < 10
+    if _names_rows(name, distinct, n) or (not repeats and _count_rows(name, values, padded)):
         return Verdict(IDENTIFIER)
-    if distinct < n or n < 10:
-        return Verdict(NUMBER, is_code=len(np.unique(together)) <= MOST_LEVELS)
-    named = padded or name == "" or bool(tokens & _ROW_WORDS)
-    return Verdict(IDENTIFIER if named or _count_rows(values, together) else NUMBER)
+    return Verdict(NUMBER, is_code=repeats and len(np.unique(together)) <= MOST_LEVELS)
 
 
-def _count_rows(values: list[Array], together: Array) -> bool:
-    """Whether whole numbers, which differ in all rows of a silo, do so beyond chance."""
+def _names_rows(name: str, distinct: int, n: int) -> bool:
+    """Whether a column is called an identifier and has enough different values for one."""
+    return bool(_ID_WORDS & _tokens(name)) and (distinct > 20 or 2 * distinct > n)
+
+
+def _count_rows(name: str, values: list[Array], padded: bool) -> bool:
+    """Whether whole numbers, which differ in all rows of a silo, do so beyond chance, or are called so."""
+    if padded or name == "" or _tokens(name) & _ROW_WORDS:
+        return True
+    together = np.concatenate(values)
     # evenly spread over their range, some would have met
     met = sum(len(rows) ** 2 / (2 * (np.ptp(rows) + 1)) for rows in values if len(rows))
     ordered = len(together) >= 20 and all(len(rows) >= 10 and (np.diff(rows) > 0).all() for rows in values)
@@ -293,31 +295,30 @@ def _count_rows(values: list[Array], together: Array) -> bool:
 
 def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, int], str]) -> Verdict:
     words = {silo: level_words(column) for silo, column in cells.items()}
-    n = sum(len(column) - column.null_count() for column in words.values())
-    distinct = pl.concat([column.drop_nulls() for column in words.values()]).unique(maintain_order=True)
-    unique = n == sum(column.drop_nulls().n_unique() for column in words.values())
+    filled = [column.drop_nulls() for column in words.values()]
+    together = pl.concat(filled)
+    n, distinct = len(together), together.unique(maintain_order=True)
     if len(distinct) <= 1:
         return Verdict(CONSTANT)
     shown = distinct.head(2000)
     if (date := _as_date(shown)) is not None:
         return _dates(name, date)
-    if (text := text_in(pl.concat(list(words.values())))) is not None:
+    if (text := text_in(together)) is not None:
         return Verdict(WORDS, doubt=Finding.of_column("text", name, example=clipped(text)))
-    strong = bool(_ID_WORDS & _tokens(name)) and (len(distinct) > 20 or 2 * len(distinct) > n)
     if strays := strays_in(shown):
         silo, row = next((silo, row) for silo, column in words.items() for row in (column == strays[0]).arg_true())
         return Verdict(WORDS, doubt=Finding.of_column("strays", name, word=strays[0], at=place(silo, row)))
-    if strong or (unique and n >= 3):
+    unique = n == sum(column.n_unique() for column in filled)
+    if _names_rows(name, len(distinct), n) or (unique and n >= 3):
         return Verdict(IDENTIFIER)
     if len(distinct) <= MOST_LEVELS:
         return _category(cells)
-    first = next(iter(words.values())).drop_nulls()[0]
-    return Verdict(WORDS, doubt=Finding.of_column("words", name, n=len(distinct), example=first))
+    return Verdict(WORDS, doubt=Finding.of_column("words", name, n=len(distinct), example=together[0]))
 
 
-def _category(cells: Mapping[str, pl.Series]) -> Verdict:
+def _category(cells: Mapping[str, pl.Series], fewest: int = 2) -> Verdict:
     levels = levels_in(cells.values())
-    return Verdict(CATEGORY, levels) if len(levels) > 1 else Verdict(CONSTANT)
+    return Verdict(CATEGORY, levels) if len(levels) >= fewest else Verdict(CONSTANT)
 
 
 def _is_padded(cells: pl.Series) -> bool:

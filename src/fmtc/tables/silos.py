@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from ..errors import SHOWN, DataError, joined, listed, nearest_names
+from ..errors import DataError, joined, listed, nearest_names
 from ..schema import Encoded, Schema
 from ..wording import Wording
-from .catalogue import done_with, plain, words_of
-from .findings import Finding
-from .guess import clipped, strays_in, text_in
-from .parts import Part, column_kind, example_of, judged_parts, open_files, words_in
+from .catalogue import done_with, explain, plain, unlike, words_of
+from .columns import Columns
+from .findings import ERROR, Finding
+from .parts import Part, column_kind, judged_parts, open_files, words_in
 from .reading import DROP, EM, Reading
 from .text import TextRecipe, hashed_counts
 
@@ -228,7 +228,7 @@ def _judged_schema(parts: Mapping[str, Part], reading: Reading) -> Schema:
     if not reading.columns:
         tables = {name: part.plain for name, part in parts.items()}
         advice = f"name those to use{reading.wording.way('columns')}, or omit some{reading.wording.way('drop')}"
-        _check_alike(tables, advice, kinds=False)
+        _check_alike(tables, advice)
     judged = judged_parts(parts, reading)
     if judged.doubts:
         raise DataError("\n  ".join(words_of(doubt, reading.wording) for doubt in judged.doubts))
@@ -242,9 +242,8 @@ def _numbers(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
     option = reading.wording.option
     tables = {name: part.features() for name, part in parts.items()}
     ways = f"({', '.join(map(option, ('drop', 'id_column', 'label_column')))})"
-    _check_alike(tables, f"or omit some {ways}", kinds=True)
-    for name, table in tables.items():
-        _check_numbers(name, table, reading.wording)
+    _check_alike(tables, f"or omit some {ways}")
+    _check_numbers(tables, reading.wording)
     schema = Schema.of_numbers(next(iter(tables.values())).columns).with_missing(reading.missing_codes)
     return [_silo(name, part, tables[name], schema, reading) for name, part in parts.items()]
 
@@ -257,12 +256,12 @@ def _silo(name: str, part: Part, table: pl.DataFrame, schema: Schema, reading: R
     return Silo(name, X, schema.names, part.rows, part.ids, part.labels, schema, own)
 
 
-def _check_alike(tables: Mapping[str, pl.DataFrame], advice: str, *, kinds: bool) -> None:
-    """All tables have the same columns; with `kinds`, of the same kinds."""
+def _check_alike(tables: Mapping[str, pl.DataFrame], advice: str) -> None:
+    """All tables have the same columns."""
     first, table = next(iter(tables.items()))
-    differences = {name: found for name, other in tables.items() if (found := _difference(other, table, first, kinds))}
+    differences = {name: found for name, other in tables.items() if (found := unlike(other.columns, table.columns))}
     if differences:
-        lines = joined([f"{name}: {found}" for name, found in differences.items()], "\n  ", " clients")
+        lines = joined([f"{name}: {'; '.join(found)}" for name, found in differences.items()], "\n  ", " clients")
         raise DataError(
             f"the columns differ from those of {first!r}:\n  {lines}\nGive every client the same columns, {advice}."
         )
@@ -270,48 +269,21 @@ def _check_alike(tables: Mapping[str, pl.DataFrame], advice: str, *, kinds: bool
         warnings.warn(f"{listed(reordered)}: columns reordered like those of {first!r}", UserWarning, stacklevel=4)
 
 
-def _difference(table: pl.DataFrame, other: pl.DataFrame, reference: str, kinds: bool) -> str:
-    missing = [name for name in other.columns if name not in table.columns]
-    extra = [name for name in table.columns if name not in other.columns]
-    found = [f"lacks {listed(missing)}"] if missing else []
-    found += [f"also has {listed(extra)}"] if extra else []
-    for column in table if kinds else ():
-        kind = column_kind(column)
-        wanted = column_kind(other[column.name]) if column.name in other.columns else "nothing"
-        if kind != wanted and "nothing" not in (kind, wanted):
-            example = f" (such as {example_of(column)!r})" if kind == "text" else ""
-            found.append(f"{column.name!r} holds {kind}{example}, but {wanted} in {reference!r}")
-    return "; ".join(found)
-
-
-def _check_numbers(name: str, table: pl.DataFrame, wording: Wording) -> None:
-    """All columns of a table hold numbers, or nothing."""
-    option, way = wording.option, wording.way
-    if "" in table.columns:
-        raise DataError(
-            f"client {name!r} has a column without a name (perhaps row numbers); give it a name, or omit "
-            f"it{way('drop', '')}"
-        )
-    doubts, others = [], []
-    for column in table:
-        c, kind = column.name, column_kind(column)
-        if (text := text_in(column)) is not None:
-            doubts.append(Finding.of_column("text", c, example=clipped(text)))
-        elif 0 < len(strays := strays_in(column)) <= SHOWN:
-            doubts.append(Finding.of_column("mixed", c, word=strays[0], codes=strays))
-        elif kind not in ("numbers", "nothing"):
-            others.append(f"{c!r} ({kind}{f', such as {example_of(column)!r}' if kind == 'text' else ''})")
-    problems = [f"client {name!r}: {words_of(doubt, wording)}" for doubt in doubts]
-    if others:
-        problems.append(
-            f"only numbers can be clustered, but client {name!r} has {joined(others)}. Omit such columns{way('drop')}, "
-            f"name them as {option('id_column')}, {option('label_column')} or {option('silo_column')}, or say what "
-            f"they are in a schema{way('schema')}: fmtc check FILES --write-schema schema.toml makes one."
-        )
-    if problems:
-        raise DataError("\n  ".join(problems))
-    if table.width == 0:
-        raise DataError(f"client {name!r} has no column of numbers left to cluster")
+def _check_numbers(tables: Mapping[str, pl.DataFrame], wording: Wording) -> None:
+    """All columns of these tables hold numbers, or nothing."""
+    columns = {name: Columns(table) for name, table in tables.items()}
+    findings = [
+        Finding(name, "text" if cells.name else "no name", ERROR, place)
+        for name, table in tables.items()
+        for place, cells in enumerate(table.get_columns())
+        if not cells.name or column_kind(cells) not in ("numbers", "nothing")
+    ]
+    said = [f"client {n!r} {problem}" for n in tables for problem in explain(findings, n, columns, wording=wording)]
+    if said:
+        raise DataError("\n  ".join(said))
+    for name, table in tables.items():
+        if table.width == 0:
+            raise DataError(f"client {name!r} has no column of numbers left to cluster")
 
 
 # ----------------------------------------------------------------------------------------------------------- values

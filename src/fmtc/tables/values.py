@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,8 @@ from ..wording import PARAMETERS, Wording
 from .catalogue import codes_of, constants_of, explain, missing_of, plain, words_of
 from .columns import Columns
 from .findings import ERROR, NOTE, Finding
-from .preflight import compare, dominant
 from .silos import Silo, count_cells
-from .survey import survey
+from .survey import compare, dominant, survey
 
 Array = np.ndarray
 _UNITS = ("unit", "scale", "coding", "standardised", "negatives")
@@ -68,18 +67,16 @@ def remarks(
     if any(sp.issparse(silo.X) for silo in silos):
         return []
     numbers = {place: silos[0].column(place) for place in _number_columns(silos[0])}
-    alone = [*_huge(silos, numbers), *(found for silo in silos for found in _far(silo, numbers, len(silos) > 1, files))]
-    said = [words_of(found, wording) for found in alone]
+    said = [words_of(found, wording) for found in (*_huge(silos, numbers), *_far(silos, numbers, files))]
     if not files and silos[0].X.shape[1] > MANY:
         return said
     step = 1 if files else max(1, -(-sum(silo.X.size for silo in silos) // LOOKED_AT))
-    some = silos if step == 1 else [replace(silo, X=silo.X[::step]) for silo in silos]
+    some = [replace(silo, X=silo.X[::step]) for silo in silos]
     about = [codes_of(_codes(some, numbers), wording)]
-    about += [] if scaled else [words_of(found, wording) for found in _outweighing(some, numbers)]
-    if len(silos) > 1 and numbers:
-        about += _units(some, numbers, _UNITS if files else _UNITS[:-1], accept_units, wording)
+    about += [words_of(found, wording) for found in _outweighing(() if scaled else some, numbers)]
+    about += _units(some, numbers, _UNITS if files else _UNITS[:-1], accept_units, wording)
     seen = "" if step == 1 else f" (one row in {step} was looked at)"
-    return [sentence + seen for sentence in filter(None, about)] + said
+    return [sentence + seen for sentence in about if sentence] + said
 
 
 def gaps(silos: Sequence[Silo]) -> list[str]:
@@ -124,6 +121,11 @@ def _number_columns(silo: Silo) -> list[int]:
     return [place for place, count in enumerate(levels) if count == 0]
 
 
+def _numbers_of(silo: Silo, places: list[int]) -> Array:
+    X: Array = silo.X if len(places) == silo.X.shape[1] else silo.X[:, places]
+    return X
+
+
 def _huge(silos: Sequence[Silo], numbers: Mapping[int, str | int]) -> list[Finding]:
     first = silos[0].X[0]
     return [
@@ -133,36 +135,35 @@ def _huge(silos: Sequence[Silo], numbers: Mapping[int, str | int]) -> list[Findi
     ]
 
 
-def _far(silo: Silo, numbers: Mapping[int, str | int], named: bool, files: bool) -> list[Finding]:
+def _far(silos: Sequence[Silo], numbers: Mapping[int, str | int], files: bool) -> Iterator[Finding]:
     places = list(numbers)
-    if (far := far_row(silo.X if len(places) == silo.X.shape[1] else silo.X[:, places])) is None:
-        return []
-    row, column = far[0], places[far[1]]
-    of = f" of {silo.name!r}" if named or files else ""
-    said = f"{int(silo.rows[row]) + files}{of}"
-    return [Finding.of_column("far", numbers[column], row=said, value=silo.X[row, column])]
+    for silo in silos:
+        if (far := far_row(_numbers_of(silo, places))) is not None:
+            row, column = far[0], places[far[1]]
+            of = f" of {silo.name!r}" if files or len(silos) > 1 else ""
+            said = f"{int(silo.rows[row]) + files}{of}"
+            yield Finding.of_column("far", numbers[column], row=said, value=silo.X[row, column])
 
 
-def _outweighing(silos: Sequence[Silo], numbers: Mapping[int, str | int]) -> list[Finding]:
-    X = np.concatenate([silo.X[:, list(numbers)] for silo in silos]).astype(np.float64)
+def _outweighing(silos: Sequence[Silo], numbers: Mapping[int, str | int]) -> Iterator[Finding]:
+    X = np.concatenate([np.empty((0, len(numbers))), *(_numbers_of(silo, list(numbers)) for silo in silos)])
     if len(numbers) < 2 or not len(X) or np.isnan(X).all(axis=0).any():
-        return []
+        return
     with np.errstate(all="ignore"):
         variances = np.where(np.nanmax(X, axis=0) == np.nanmin(X, axis=0), 0.0, np.nanvar(X, axis=0))
-    found = dominant(variances)
-    return (
-        [] if found is None else [Finding.of_column("dominant", list(numbers.values())[found[0]], share=100 * found[1])]
-    )
+    if (found := dominant(variances)) is not None:
+        yield Finding.of_column("dominant", list(numbers.values())[found[0]], share=100 * found[1])
 
 
 def _units(
     silos: Sequence[Silo], numbers: Mapping[int, str | int], codes: Sequence[str], accept: bool, wording: Wording
 ) -> list[str]:
     """About silos whose values look like those of another unit or coding; `DataError` where most do."""
+    if len(silos) < 2 or not numbers:
+        return []
     salt, names = secrets.token_hex(32), [plain(name) for name in numbers.values()]
-    columns = {
-        silo.name: Columns(pl.DataFrame(dict(zip(names, silo.X[:, list(numbers)].T, strict=True)))) for silo in silos
-    }
+    rows = {silo.name: _numbers_of(silo, list(numbers)) for silo in silos}
+    columns = {name: Columns(pl.DataFrame(X, schema=names, orient="row")) for name, X in rows.items()}
     surveys = {name: survey(content, salt) for name, content in columns.items()}
     findings = [f for f in compare(surveys, by_name=True, accept_units=accept) if f.code in codes]
     stops, notes = (
@@ -246,4 +247,4 @@ def _is_far(code: float, nearest: float, others: Array) -> bool:
     return wide or (abs(code) >= 9 and gap >= _BEYOND * float(others[-1] - others[0]))
 
 
-__all__ = ["codes_in", "constant_columns", "gaps", "remarks", "sentinel"]
+__all__ = ["codes_in", "gaps", "remarks", "sentinel"]
