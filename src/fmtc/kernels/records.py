@@ -47,9 +47,8 @@ class Box:
         """A box from a pair of numbers, or from two sequences with one number for each column of numbers."""
         numbers = sum(size == 0 for size in levels) if any(levels) else n_columns
         low, high = (np.asarray(side, dtype=np.float64) for side in bounds)
-        if low.ndim and low.shape != (numbers,) and low.shape == (n_columns,) and any(levels):
-            keep = [j for j, size in enumerate(levels) if not size]  # one pair for every column: categories need none
-            low, high = low[keep], high[keep]
+        if low.shape == (n_columns,) != (numbers,):  # one pair for every column: categories need none
+            low, high = (side[np.array(levels) == 0] for side in (low, high))
         if low.shape != high.shape or low.shape not in ((), (numbers,)):
             sizes = " and ".join(str(side.size) for side in (low, high))
             raise DataError(f"bounds have {sizes} numbers, but there are {numbers} columns of numbers")
@@ -106,13 +105,17 @@ class Public:
                 raise RefusedError(f"the public {name} is missing, not finite, or has another shape than it should")
             if name in ("radius", "size") and not value > 0:
                 raise RefusedError(f"the public {name} is not above 0")
-        r = None if self.basis is None else self.basis.shape[1]
-        K = None if self.centers is None else len(self.centers)
-        wrong = ("centers" in names and (self.centers.shape[1] != r or not K)) or (  # type: ignore[union-attr]
-            "precision" in names and (self.precision.shape != (r, r) or self.shares.shape != (K,))  # type: ignore[union-attr]
-        )
-        if wrong:
+        if "centers" in names and not self._belong_together("precision" in names):
             raise RefusedError("the public centers have another number of coordinates than the public basis")
+
+    def _belong_together(self, is_mixture: bool) -> bool:
+        """Whether centres, and what else there is of a mixture, are in the coordinates of the basis."""
+        assert self.centers is not None
+        K, r = self.centers.shape
+        if not K or self.basis is None or self.basis.shape[1] != r:
+            return False
+        shapes = [None if part is None else part.shape for part in (self.precision, self.shares)]
+        return not is_mixture or shapes == [(r, r), (K,)]
 
 
 # ---------------------------------------------------------------------------------------------- rows in coordinates
