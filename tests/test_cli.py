@@ -447,12 +447,6 @@ def test_settings_that_cannot_be_are_refused_before_any_file_is_read(tmp_path, f
     assert names_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("flag", ["--ridge", "--one-sided", "--center", "--centers", "--align", "--reweigh", "--rho"])
-def test_flags_of_before_are_gone(home, tmp_path, flag):
-    words = words_of(fmtc_run("fit", *csvs(home), *FIT, "--out", tmp_path / "run", flag, "1"), 2)
-    assert flag in words
-
-
 def test_an_unknown_flag_is_named_with_the_nearest_one(tmp_path):
     """Quotation marks in the sentence differ between versions of click."""
     words = words_of(fmtc_run("fit", tmp_path / "absent.csv", *FIT, "--out", tmp_path / "run", "--betta", "1"), 2)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from fmtc.cli import main_group
-from fmtc.cli.check import as_document, exit_code, show_findings
+from fmtc.cli.check import Comparison
 from fmtc.cli.words import Words
 from fmtc.tables import Columns, Finding, Reading, read_silos
 
@@ -176,15 +176,16 @@ def test_colours_and_indented_lines_on_a_terminal(home):
 def test_findings_without_columns_at_hand(capsys):
     """As a coordinator shows them."""
     findings = [Finding("b", "missing", "error", 4, number=2.0), Finding("a", "constant", "note", 1)]
-    show_findings(Words(), ["a", "b", "c"], findings)
+    found = Comparison(["a", "b", "c"], findings)
+    found.show(Words())
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "a: 1 note"
     assert (said[2], said[4]) == ("b: 1 error", "c: agrees")
     assert "column 4 (2)" in said[3]
-    assert exit_code(findings) == 3
-    assert exit_code(findings[1:]) == 0
-    assert as_document(["b"], findings)["silos"][0]["rows"] is None
-    assert as_document(["b"], findings, {"b": Columns(np.zeros((3, 5)))})["silos"][0]["rows"] == 3
+    assert found.stops
+    assert not Comparison(["a"], findings[1:]).stops
+    assert found.to_dict()["silos"][1]["rows"] is None
+    assert Comparison(["b"], findings, {"b": Columns(np.zeros((3, 5)))}).to_dict()["silos"][0]["rows"] == 3
 
 
 def test_dates_are_called_dates_and_flags_are_flags(tmp_path):

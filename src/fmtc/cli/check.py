@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,26 +95,24 @@ def check(
     """
     asking.check(files)
     templates.check(asking.kit)
-    held: dict[str, Any] = {}
     if asking.kit is not None:
         from .leading import ask_columns
 
-        silos, findings = ask_columns(words, asking, n_clusters)
+        found = ask_columns(words, asking, n_clusters)
     else:
         with every_problem(files, reading, n_clusters), words.warnings_as_notes():
-            held, findings = compared(files, reading, n_clusters, scaled=scale != "none")
-        silos = list(held)
-        for silo, content in held.items():
+            found = Comparison.of_files(files, reading, n_clusters, scaled=scale != "none")
+        for silo, content in found.columns.items():
             if sentence := tables.values.codes_in(content, FLAGS):
                 words.note(f"{silo} {sentence}")
-    show_findings(words, silos, findings, held)
-    document = as_document(silos, findings, held)
+    found.show(words)
+    document = found.to_dict()
     if templates.schema_file is not None or templates.bounds_file is not None:
         schema = _schema_of(words, files, reading)
         document["schema"] = schema.to_dict()
         templates.write(words, schema)
     words.give(document)
-    raise click.exceptions.Exit(exit_code(findings))
+    raise click.exceptions.Exit(3 if found.stops else 0)
 
 
 def _schema_of(words: Words, files: Sequence[Path], reading: Reading) -> Schema:
@@ -137,17 +135,82 @@ def _write(path: Path, text: str) -> None:
 # ------------------------------------------------------------------------------------------------------ comparing
 
 
-def compared(
-    files: Sequence[Path], reading: Reading, n_clusters: int, *, scaled: bool = True
-) -> tuple[dict[str, tables.Columns], list[tables.Finding]]:
-    """What silos hold, and how they differ."""
-    from ..tables.survey import survey
+STYLES = {ERROR: ("bold red", "red"), NOTE: ("yellow", "yellow")}
 
-    held = tables.read_columns(files, replace(reading, judge=reading.text_column is None))
-    salt = secrets.token_hex(32)
-    surveys = {silo: survey(content, salt) for silo, content in held.items()}
-    complete = reading.missing == REFUSE
-    return held, tables.compare(surveys, by_name=True, n_clusters=n_clusters, complete=complete, scaled=scaled)
+
+@dataclass(frozen=True)
+class Comparison:
+    """How silos differ, and what they hold where that is known here."""
+
+    silos: Sequence[str]
+    findings: Sequence[tables.Finding]
+    columns: Mapping[str, tables.Columns] = field(default_factory=dict)
+
+    @classmethod
+    def of_files(cls, files: Sequence[Path], reading: Reading, n_clusters: int, *, scaled: bool = True) -> Comparison:
+        """Compare the silos of files through what they would send in a federation."""
+        from ..tables.survey import survey
+
+        held = tables.read_columns(files, replace(reading, judge=reading.text_column is None))
+        salt = secrets.token_hex(32)
+        surveys = {silo: survey(content, salt) for silo, content in held.items()}
+        complete = reading.missing == REFUSE
+        found = tables.compare(surveys, by_name=True, n_clusters=n_clusters, complete=complete, scaled=scaled)
+        return cls(list(held), found, held)
+
+    @property
+    def stops(self) -> bool:
+        """Whether anything would stop a run or make it meaningless."""
+        return any(finding.severity == ERROR for finding in self.findings)
+
+    def said(self, silo: str, severity: str) -> list[str]:
+        """What was found about a silo, in sentences."""
+        return tables.explain(self.findings, silo, self.columns, severity, FLAGS)
+
+    def show(self, words: Words) -> None:
+        """Each silo, and a line about all."""
+        for silo in self.silos:
+            said = {kind: self.said(silo, kind) for kind in STYLES}
+            states = [Text(plural(len(said[kind]), kind), STYLES[kind][0]) for kind in STYLES if said[kind]]
+            size = ""
+            if silo in self.columns:
+                held = self.columns[silo]
+                size = f" ({plural(held.n_rows, 'row')}, {plural(held.width, 'column')})"
+            state = Text(", ").join(states) if states else ("agrees", "green")
+            show(words.console, Text.assemble((silo, "bold"), size, ": ", state))
+            for kind, (_, style) in STYLES.items():
+                for sentence in said[kind]:
+                    show_indented(words.console, Text.assemble((f"{kind}: ", style), sentence))
+        show(words.console, "")
+        show(words.console, *self._summary())
+
+    def _summary(self) -> tuple[str, str]:
+        """A line about all silos, and its style."""
+        counted, about = plural(len(self.silos), "silo"), {finding.silo for finding in self.findings}
+        if self.stops:
+            stopped = {finding.silo for finding in self.findings if finding.severity == ERROR}
+            return f"{len(stopped)} of {counted} would stop a run, or spoil it", "bold red"
+        if len(self.silos) == 1:
+            return "1 silo: nothing stops a run, and there is nothing to compare it with", "yellow"
+        if self.findings:
+            noted = ", ".join(silo for silo in self.silos if silo in about)
+            return f"nothing stops a run, but read the notes about {noted} first", "yellow"
+        return f"{counted} agree: nothing stops a run", "green"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for machines."""
+        lines = [
+            {
+                "silo": silo,
+                "rows": self.columns[silo].n_rows if silo in self.columns else None,
+                "columns": self.columns[silo].names if silo in self.columns else None,
+                "errors": self.said(silo, ERROR),
+                "notes": self.said(silo, NOTE),
+                "findings": [finding.to_dict() for finding in self.findings if finding.silo == silo],
+            }
+            for silo in self.silos
+        ]
+        return {"agree": not self.stops, "silos": lines}
 
 
 @contextlib.contextmanager
@@ -176,73 +239,11 @@ def _problems(files: Sequence[Path], reading: Reading, n_clusters: int, first: D
     said: dict[str, list[str]] = {}
     with warnings.catch_warnings(), contextlib.suppress(DataError):
         warnings.simplefilter("ignore")
-        held, findings = compared(readable, reading, n_clusters)
+        found = Comparison.of_files(readable, reading, n_clusters)
         if (known := reading.known_schema()) is not None:
             names = known.names
-            problems += [str(first)] if any(set(names) - set(c.names or names) for c in held.values()) else []
-        for silo in held:
-            for sentence in tables.explain(findings, silo, held, ERROR, reading.wording):
+            problems += [str(first)] if any(set(names) - set(c.names or names) for c in found.columns.values()) else []
+        for silo in found.silos:
+            for sentence in found.said(silo, ERROR):
                 said.setdefault(sentence, []).append(silo)
     return problems + [f"{joined(silos)}: {sentence}" for sentence, silos in said.items()]
-
-
-def show_findings(
-    words: Words,
-    silos: Sequence[str],
-    findings: Sequence[tables.Finding],
-    columns: Mapping[str, tables.Columns] | None = None,
-) -> None:
-    """What was found about each silo, and a line about all; names and sizes are taken from the columns at hand."""
-    columns = columns or {}
-    for silo in silos:
-        errors, notes = (tables.explain(findings, silo, columns, severity, FLAGS) for severity in (ERROR, NOTE))
-        counts = [(errors, "error", "bold red"), (notes, "note", "yellow")]
-        states = [(plural(len(said), noun), style) for said, noun, style in counts if said]
-        states = [part for state in states for part in ((", ", ""), state)][1:] or [("agrees", "green")]
-        size = ""
-        if silo in columns:
-            size = f" ({plural(columns[silo].n_rows, 'row')}, {plural(columns[silo].width, 'column')})"
-        show(words.console, Text.assemble((silo, "bold"), size, ": ", *states))
-        for mark, style, sentences in (("error: ", "red", errors), ("note: ", "yellow", notes)):
-            for sentence in sentences:
-                show_indented(words.console, Text.assemble((mark, style), sentence))
-    show(words.console, Text())
-    show(words.console, _summary(silos, findings))
-
-
-def _summary(silos: Sequence[str], findings: Sequence[tables.Finding]) -> Text:
-    stopped = {f.silo for f in findings if f.severity == ERROR}
-    if stopped:
-        return Text(f"{len(stopped)} of {plural(len(silos), 'silo')} would stop a run, or spoil it", "bold red")
-    if len(silos) == 1:
-        return Text("1 silo: nothing stops a run, and there is nothing to compare it with", "yellow")
-    if findings:
-        noted = ", ".join(silo for silo in silos if any(finding.silo == silo for finding in findings))
-        return Text(f"nothing stops a run, but read the notes about {noted} first", "yellow")
-    return Text(f"{plural(len(silos), 'silo')} agree: nothing stops a run", "green")
-
-
-def as_document(
-    silos: Sequence[str], findings: Sequence[tables.Finding], columns: Mapping[str, tables.Columns] | None = None
-) -> dict[str, Any]:
-    """The same for machines."""
-    columns = columns or {}
-    return {
-        "agree": exit_code(findings) == 0,
-        "silos": [
-            {
-                "silo": silo,
-                "rows": columns[silo].n_rows if silo in columns else None,
-                "columns": columns[silo].names if silo in columns else None,
-                "errors": tables.explain(findings, silo, columns, ERROR, FLAGS),
-                "notes": tables.explain(findings, silo, columns, NOTE, FLAGS),
-                "findings": [finding.to_dict() for finding in findings if finding.silo == silo],
-            }
-            for silo in silos
-        ],
-    }
-
-
-def exit_code(findings: Sequence[tables.Finding]) -> int:
-    """3 where anything would stop a run or make it meaningless."""
-    return 3 if any(finding.severity == ERROR for finding in findings) else 0

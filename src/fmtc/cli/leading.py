@@ -32,6 +32,7 @@ from ..runtime.spec import RunSpec
 from ..settings import Settings
 from ..tables import Finding
 from .asking import show_roster
+from .check import Comparison
 from .flags import Asking, Course, Waiting, free_path
 from .live import View
 from .program import if_interrupted
@@ -84,7 +85,7 @@ def ask_advice(coordinator: Coordinator, model: FMTC, folder: Path, listen: List
     return advice_of(result.common, result.client_ids)
 
 
-def ask_columns(words: Words, asking: Asking, n_clusters: int) -> tuple[list[str], list[Finding]]:
+def ask_columns(words: Words, asking: Asking, n_clusters: int) -> Comparison:
     """Ask the silos of a federation for their columns, compare them, and tell each how its own differ."""
     found: list[Finding] = []
 
@@ -100,7 +101,7 @@ def ask_columns(words: Words, asking: Asking, n_clusters: int) -> tuple[list[str
             preflight="only",
         )  # fmt: skip
         supervise(coordinator, spec, listen)
-    return list(view.names), found
+    return Comparison(list(view.names), found)
 
 
 class Lead:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from ..runtime.driver import RoundRecord
 from ..settings import EM_ROUNDS
 from ..tables import Finding
-from .check import show_findings
+from .check import Comparison
 from .words import Words
 
 SAID = {  # about a federation, by the kind of event
@@ -110,7 +110,8 @@ class View:
         elif kind in NOTED:
             self.words.note(NOTED[kind].format(**facts))
         elif kind == "surveyed" and event["findings"]:
-            show_findings(self.words, event["silos"], [Finding(**finding) for finding in event["findings"]])
+            findings = [Finding(**finding) for finding in event["findings"]]
+            Comparison(event["silos"], findings).show(self.words)
         elif kind == "round":
             record = RoundRecord.from_dict(event["record"])
             self.rounds(

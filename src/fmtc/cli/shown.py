@@ -132,14 +132,12 @@ def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, An
 
 def _signatures(model: FMTC, cid: str) -> tuple[list[str], np.ndarray]:
     """Names of columns, and how each cluster of a silo lies along them in their common units; lifted, along none."""
-    names = getattr(model, "feature_names_in_", None)
-    names = [f"column {j}" for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
-    schema = getattr(model, "schema_", None)
-    if schema is not None and not schema.is_plain:
-        numbers = [column.name for column in schema.columns if not column.levels]
-        names = numbers + [f"{column.name}={level}" for column in schema.columns for level in column.levels]
-    signatures, columns = model._models[cid].directions()
-    return [names[j] for j in columns], signatures
+    features, (signatures, columns) = model._features(), model._models[cid].directions()
+    names = []
+    for feature in columns:
+        column, level = features.place(feature)
+        names.append(features.name(column, {}) + (f"={features.level(column, level)}" if level >= 0 else ""))
+    return names, signatures
 
 
 def _show_model(words: Words, about: Mapping[str, Any]) -> None:
