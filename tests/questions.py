@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fmtc.protocol.graph.settle import SETTLE
+from fmtc.protocol.graph.finish import SETTLE
 
 
 def settle_ask(shift=0.0, *, k=3, step=0, order=None):

@@ -38,11 +38,11 @@ from fmtc.cli.words import Rounds, Words
 from fmtc.describe import Atlas, Concept
 from fmtc.errors import DataError
 from fmtc.metrics import score_clients
-from fmtc.protocol.auto.view import METHOD
+from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import entries
-from fmtc.protocol.graph import prepare
+from fmtc.protocol.graph import opening as prepare
 from fmtc.protocol.method import COMMON
-from fmtc.protocol.mixture import seed
+from fmtc.protocol.mixture import opening as seed
 from fmtc.settings import EM_ROUNDS
 
 FEATURES = ("height", "weight", "age", "dose")
@@ -1361,30 +1361,24 @@ def test_no_color_and_dumb_terminals(home, tmp_path):
 # ------------------------------------------------------------------------------------------------------- example
 
 
-@pytest.mark.parametrize(
-    ("data", "silos", "id_column", "label_column"),
-    [
-        ("hospitals", ["university.csv", "city.csv", "county.csv", "island.csv"], "patient", "diagnosis"),
-        ("digits", ["north.csv", "south.csv", "west.csv"], "image", "digit"),
-    ],
-)
-def test_example_files_are_silos_to_fit(tmp_path, monkeypatch, data, silos, id_column, label_column):
+def test_example_files_are_silos_to_fit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    silos = ["university.csv", "city.csv", "county.csv", "island.csv"]
     names = sorted(["new.csv", *silos])
-    done = fmtc_ok("demo", "--tables", data, "--json")
+    done = fmtc_ok("demo", "--tables", "hospitals", "--json")
     assert names_in(tmp_path) == names
     assert sorted(json.loads(done.stdout)["files"]) == names
     columns = [set(pl.read_csv(name).columns) for name in names if name != "new.csv"]
     assert all(found == columns[0] for found in columns)
-    assert columns[0] - set(pl.read_csv("new.csv").columns) == {label_column}
-    ids = pl.concat([pl.read_csv(name, columns=[id_column]) for name in names])
-    assert ids[id_column].is_unique().all()  # new rows are new
+    assert columns[0] - set(pl.read_csv("new.csv").columns) == {"diagnosis"}
+    ids = pl.concat([pl.read_csv(name, columns=["patient"]) for name in names])
+    assert ids["patient"].is_unique().all()  # new rows are new
     Path(silos[0]).write_text("mine")
     Path("new.csv").unlink()
-    assert silos[0] in words_of(fmtc_run("demo", "--tables", data), 2)
+    assert silos[0] in words_of(fmtc_run("demo", "--tables", "hospitals"), 2)
     assert "new.csv" not in names_in(tmp_path)  # all or nothing
-    fmtc_ok("demo", "--tables", data, "--force")
-    fmtc_ok("demo", "--tables", data, "--out", "deep/silos")
+    fmtc_ok("demo", "--tables", "hospitals", "--force")
+    fmtc_ok("demo", "--tables", "hospitals", "--out", "deep/silos")
     assert Path("deep/silos", silos[0]).read_bytes() == Path(silos[0]).read_bytes() != b"mine"
 
 

@@ -13,7 +13,7 @@ from fmtc.cli.words import Words
 from fmtc.privacy.ledger import LEDGER, FileLedger, hash_of, head_of
 from fmtc.privacy.outbox import Outbox
 from fmtc.protocol.base import Message, entries
-from fmtc.protocol.graph.hello import HELLO
+from fmtc.protocol.graph.opening import HELLO
 from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.mixture.em import EM
 from fmtc.settings import Settings

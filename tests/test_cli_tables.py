@@ -357,16 +357,6 @@ def test_the_command_that_writes_a_schema(home):
     assert "a coordinator has none" in run("check", "--kit", "k", "--write-schema", "a.toml", code=2).stderr
 
 
-def test_the_doctor_reads_a_table_as_join_does(home):
-    """Other checks may fail on this machine; here only that of the data matters."""
-    run("check", "north.csv", "south.csv", "--write-schema", "schema.toml")
-    checks = [json.loads(run("doctor", "--data", "north.csv", *more, "--json", code=None).stdout)
-              for more in ((), ("--schema", "schema.toml"))]  # fmt: skip
-    without, within = (next(check for check in found if check["name"] == "data") for found in checks)
-    assert not without["ok"] and "fmtc check FILES --write-schema" in without["found"]
-    assert within["ok"] and "50 rows, 3 columns" in within["found"]
-
-
 def test_preflight_reads_categories_and_finds_other_levels(home):
     done = run("check", "north.csv", "south.csv")
     assert "categories: 'sex' (2 levels)" in done.stderr

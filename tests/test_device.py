@@ -15,7 +15,7 @@ import fmtc
 from fmtc import LocalTransport, Settings, run
 from fmtc.kernels.graph import build_graph
 from fmtc.linalg.arrays import is_tensor
-from fmtc.protocol.graph import prepare
+from fmtc.protocol.graph import opening as prepare
 from fmtc.settings import split_solver
 
 pytestmark = pytest.mark.torch

@@ -16,9 +16,9 @@ LAYERS = (
     ("privacy",),
     ("protocol", "refit"),
     ("describe",),
-    ("client", "confidence", "server"),
+    ("confidence",),
     ("models",),
-    ("anchors", "kernels", "mixture"),
+    ("kernels", "mixture"),
     ("linalg",),
 )
 BESIDE = {
@@ -27,7 +27,6 @@ BESIDE = {
     ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
     ("estimator", "later"),  # what a model does after its run: imported when it is called
     ("later", "estimator"),
-    ("server", "client"),
     ("protocol", "refit"),  # what a silo does at home at the end of a run
     ("refit", "protocol"),  # by the steps of a round
     ("protocol", "privacy"),  # rules that a phase declares; accounting: the noise a sum needs, and what it costs
@@ -35,7 +34,6 @@ BESIDE = {
 # Side rooms know nothing of runtime: each with all that it may import.
 SIDE_ROOMS = {
     "errors": set(),
-    "state": {"errors"},
     "wording": set(),
     "schema": {"errors", "wording"},
     "settings": {"errors", "kernels"},
@@ -55,7 +53,7 @@ SIDE_ROOMS = {
     },
 }
 # Rooms of formulas and plumbing get arrays and give arrays: of the side rooms they may import these only.
-PURE = {"anchors": {"errors"}, "kernels": {"errors"}, "mixture": {"errors"}, "linalg": {"errors"}}
+PURE = {"kernels": {"errors"}, "mixture": {"errors"}, "linalg": {"errors"}}
 
 ROOT = Path(fmtc.__file__).parent
 MODULES = {

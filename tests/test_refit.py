@@ -5,11 +5,11 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fmtc import FMTC
-from fmtc.client import ClientState
 from fmtc.later.join import common_of
 from fmtc.later.models import kit_of
 from fmtc.mixture import Personal
 from fmtc.models import Frame, MixtureModel
+from fmtc.protocol.state import ClientState
 from fmtc.refit import Refitted, Silo, numbered, refit
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -27,7 +26,7 @@ from fmtc.cli.words import Words
 from fmtc.describe import Explanation, empty_clusters_sentence
 from fmtc.errors import FileError
 from fmtc.estimator import load_atlas
-from fmtc.protocol.auto.view import METHOD
+from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import LETTERS, entries
 from fmtc.protocol.method import view_method
 from fmtc.report import page, render, study, summarise
@@ -444,31 +443,6 @@ def test_the_page_says_what_each_field_can_tell(either):
     assert "K" in shapes
     for letter, what in summary["letters"].items():
         assert f"{letter} stands for {what}" in words
-
-
-def old_report(folder):
-    """Make a report one of the first format: settings side by side, and no word on what left."""
-    report = json.loads((folder / "report.json").read_text())
-    solver = report["settings"].pop("solver")
-    names = {"nonmutual_weight": "one_sided", "center_features": "center", "shared_centers": "centers"}
-    old = {names.get(name, name): value for name, value in solver.items()} | {"align": "loop", "reweigh": 0}
-    del report["sent"]
-    write_json(folder / "report.json", report | {"schema": 1, "settings": report["settings"] | old})
-
-
-@pytest.mark.parametrize("which", ["run", "consensus"])
-def test_reports_of_the_first_format_still_make_a_page(home, tmp_path, consensus, which):
-    folder = tmp_path / which
-    if which == "run":
-        shutil.copytree(home / "run", folder)
-    now = summarise(folder)
-    old_report(folder)
-    then = summarise(folder)
-    assert then["settings"] == now["settings"]
-    assert (then["code"], then["sent"]) == (now["code"], [])
-    assert then["absent"]["sent"] in render(then)
-    assert then["words"] == now["words"]
-    assert then["run_words"] == now["run_words"][:-1]  # all but how much was sent
 
 
 def test_settings_are_those_of_fmtc_and_then_of_its_solver(home, tmp_path):

@@ -371,7 +371,7 @@ def test_rows_without_fault_are_not_remarked_on():
 def test_of_many_rows_some_are_looked_at(monkeypatch):
     X = clinic(600)
     X.iloc[::20, 1] = -999
-    monkeypatch.setattr("fmtc.rows.LOOKED_AT", 700)
+    monkeypatch.setattr("fmtc.tables.values.LOOKED_AT", 700)
     (said,) = said_of(X)
     assert said.endswith("(one row in 3 was looked at)")
     assert said_of(np.tile(X, (1, 200))) == []  # too many columns

@@ -10,11 +10,10 @@ from tests.views import graph_view
 
 import fmtc
 from fmtc import LocalTransport, Settings
-from fmtc.client import open_client
 from fmtc.errors import RefusedError
 from fmtc.protocol.graph.view import METHOD
-from fmtc.protocol.moments import MOMENTS
-from fmtc.protocol.rescale import RESCALE
+from fmtc.protocol.state import open_client
+from fmtc.protocol.units import MOMENTS, RESCALE
 
 # where columns are not scaled, one decides alone, too little for three clusters: the warning is tested elsewhere
 pytestmark = pytest.mark.filterwarnings(

@@ -11,12 +11,12 @@ from fmtc import Settings
 from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
 from fmtc.kernels.couplings import COUPLINGS
 from fmtc.linalg.stacks import Workspace
-from fmtc.protocol.graph.consensus import server_step
-from fmtc.protocol.graph.hello import HELLO
+from fmtc.protocol.graph.opening import HELLO
+from fmtc.protocol.graph.round import server_step
 from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.mixture.state import Mixture
+from fmtc.protocol.state import ServerState, held_at_the_end
 from fmtc.runtime.driver import RoundRecord
-from fmtc.server import ServerState, held_at_the_end
 
 HERE = HELLO.Answer(n_samples=10, n_features=4, sum_of_squares=40.0)
 

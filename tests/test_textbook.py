@@ -14,10 +14,8 @@ import fmtc
 from fmtc import FMTC, LocalTransport, Settings
 from fmtc.kernels import projection
 from fmtc.protocol.base import Message
-from fmtc.protocol.graph.consensus import server_step
-from fmtc.protocol.graph.hello import HELLO
-from fmtc.protocol.graph.prepare import PREPARE
-from fmtc.protocol.graph.round import ROUND
+from fmtc.protocol.graph.opening import HELLO, PREPARE
+from fmtc.protocol.graph.round import ROUND, server_step
 from fmtc.protocol.graph.view import METHOD
 from fmtc.settings import split_solver
 

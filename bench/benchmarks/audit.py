@@ -25,7 +25,7 @@ from sklearn.datasets import load_digits
 
 from fmtc import Privacy, Settings, Solver
 from fmtc.privacy.noise import draw
-from fmtc.protocol import private
+from fmtc.protocol.private import view as private
 from fmtc_bench.audits.runs import audit_canary, audit_members
 
 RESULTS = Path(__file__).parent / "results" / "audit.json"

@@ -20,7 +20,7 @@ from _data import graph_view, load
 from fmtc import score_clients
 from fmtc.kernels import graph
 from fmtc.kernels.alignment import procrustes
-from fmtc.protocol.graph import consensus
+from fmtc.protocol.graph import round as consensus
 from fmtc.protocol.graph.state import GraphServer
 from fmtc.settings import Settings
 from readme import RESULTS

@@ -21,7 +21,7 @@ import numpy as np
 
 from fmtc import FMTC, LocalTransport, Privacy, Settings, clustering_accuracy, run
 from fmtc.privacy.accounting import Plan
-from fmtc.protocol import private
+from fmtc.protocol.private import view as private
 from fmtc_bench.datasets import synthetic
 
 SETS = {  # silos, rows of each, public bounds

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from fmtc.cli import main_group
 from fmtc.errors import DatasetError, FileError
 from fmtc.protocol.advice import SPECTRUM
-from fmtc.protocol.auto.view import METHOD
+from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import Entry, Phase, entries
 from fmtc.protocol.method import COMMON
 from fmtc_bench.compare import comparison, paper, tables

@@ -23,7 +23,8 @@ import numpy as np
 
 from _data import graph_view
 from fmtc.kernels import embedding, graph
-from fmtc.protocol.graph import finish, prepare
+from fmtc.protocol.graph import finish
+from fmtc.protocol.graph import opening as prepare
 from fmtc.protocol.graph import round as round_phase
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.datasets import load_breast_cancer
 
-from .describe import Explanation
+from .describe import Explanation, listing
 from .errors import InputError, nearest_names
 from .schema import Schema
 
@@ -155,14 +155,10 @@ def verdict(lines: Sequence[Gain]) -> str:
                 f"{line.hospital} ({100 * line.alone:.0f} to {100 * line.together:.0f} %)"
                 for line in sorted(some, key=lambda line: -abs(line.change))
             ]
-            said.append(f"{opening} {_listed(each)}.")
+            said.append(f"{opening} {listing(each)}.")
     if rest := [line.hospital for line in lines if abs(line.points) < LITTLE]:
-        said.append(f"It changed little for {_listed(rest)}.")
+        said.append(f"It changed little for {listing(rest)}.")
     return " ".join(said)
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def draw_demo(explanation: Explanation, lines: Sequence[Gain], path: Path) -> Path:
@@ -201,17 +197,8 @@ def draw_demo(explanation: Explanation, lines: Sequence[Gain], path: Path) -> Pa
     return path
 
 
-# ------------------------------------------------------------------------------------------------------------- digits
-
-
-def example_tables(name: str = "hospitals") -> dict[str, pl.DataFrame]:
-    """Files to try the command line on: silos, and new rows without what is known about them.
-
-    Parameters
-    ----------
-    name : {"hospitals", "digits"}
-        The four tables of `hospitals`, of which ten patients of the largest are held back as new; or three silos of 300
-        images of handwritten digits, and 100 new ones.
+def example_tables() -> dict[str, pl.DataFrame]:
+    """Files to try the command line on: the tables of `hospitals`, ten patients of the largest held back as new.
 
     Examples
     --------
@@ -223,18 +210,9 @@ def example_tables(name: str = "hospitals") -> dict[str, pl.DataFrame]:
     county.csv (94, 32)
     island.csv (60, 32)
     new.csv (10, 31)
-    >>> {name: table.shape for name, table in example_tables("digits").items()}
-    {'north.csv': (300, 66), 'south.csv': (300, 66), 'west.csv': (300, 66), 'new.csv': (100, 65)}
     """
-    if name == "hospitals":
-        tables = hospitals()
-        largest, whole = next(iter(tables.items()))
-        tables[largest] = whole[:-LATER]
-        found = {f"{hospital}.csv": table for hospital, table in tables.items()}
-        return found | {"new.csv": whole[-LATER:].drop("diagnosis")}
-    digits = load_digits()
-    table = pl.DataFrame(digits.data, schema=digits.feature_names).with_columns(
-        pl.Series("image", range(len(digits.data))), pl.Series("digit", digits.target)
-    )
-    silos = {f"{name}.csv": table[300 * i : 300 * (i + 1)] for i, name in enumerate(("north", "south", "west"))}
-    return silos | {"new.csv": table[900:1000].drop("digit")}
+    tables = hospitals()
+    largest, whole = next(iter(tables.items()))
+    tables[largest] = whole[:-LATER]
+    found = {f"{hospital}.csv": table for hospital, table in tables.items()}
+    return found | {"new.csv": whole[-LATER:].drop("diagnosis")}

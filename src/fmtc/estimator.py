@@ -47,16 +47,15 @@ from .models.shared import Shared
 from .privacy.ledger import MemoryLedger
 from .protocol.advice import METHOD as ADVICE
 from .protocol.advice import advice_settings, range_of
-from .protocol.alone import FEDERATED
 from .protocol.base import sent
-from .protocol.folds import TooFewError, calibrated
 from .protocol.graph.view import PROPOSAL
-from .protocol.kept import kept as kept_of
+from .protocol.home import FEDERATED, TooFewError, calibrated
 from .protocol.method import COMMON, ClientResult, view_method
+from .protocol.outcome import kept as kept_of
+from .protocol.state import client_weights as check_weights
 from .rows import ClientsMixin, Remembered, is_mapping, refuse_names
 from .runtime.driver import Callback, Received, RoundRecord, RunRecord, run
 from .runtime.local import LocalTransport
-from .server import client_weights as check_weights
 from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_number, split_solver
 
 Array = np.ndarray
@@ -377,7 +376,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             known = getattr(self, "schema_", None)
             refuse_large(silos, getattr(self, "feature_names_in_", None) if known is None else known.names)
         if isinstance(settings.privacy, Privacy) and settings.privacy.rows is not None:
-            from .protocol.private import gate
+            from .protocol.private.view import gate
 
             gate(settings, settings.privacy.rows, expanded_width(settings.levels, self.n_features_in_))
         method = view_method(settings.view, settings.privacy)
@@ -524,7 +523,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.__dict__.pop(name, None)
         self._shared = result.shared
         if isinstance(self.privacy, Privacy):
-            from .protocol.private import promise
+            from .protocol.private.view import promise
 
             n_clients = len(result.client_ids) or None
             self.privacy_: dict[str, Any] = promise(self.settings(), n_clients, self.n_features_in_)

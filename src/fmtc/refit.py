@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .client import ClientState, Ready, input_rows, stream, with_rows
 from .kernels.alignment import numbers_of, procrustes, same_place, same_rows
 from .kernels.centers import row_norms, unit_centers
 from .kernels.encoding import expanded
@@ -23,18 +22,16 @@ from .linalg.arrays import HOST, double, to_device_of, to_numpy
 from .mixture import Cells, Personal, Pool, e_step, personal, summed
 from .mixture.steps import Common, Statistics, Sums
 from .models import Frame, GraphModel, MixtureModel, Units
-from .protocol.graph.finish import projected
-from .protocol.graph.prepare import PREPARE
+from .protocol.graph.finish import SETTLE_STEPS, SETTLED, projected, settle_pool
+from .protocol.graph.opening import PREPARE
 from .protocol.graph.round import one_pass
-from .protocol.graph.settle import SETTLE_STEPS, SETTLED, settle_pool
 from .protocol.graph.state import Graphed, Placed, Prepared, rotated
 from .protocol.method import view_method
 from .protocol.mixture.em import among, pool_of
 from .protocol.mixture.state import Reading, cells_of
-from .protocol.moments import MOMENTS
-from .protocol.rescale import RESCALE
+from .protocol.state import ClientState, Ready, become, input_rows, stream, with_rows
+from .protocol.units import MOMENTS, RESCALE
 from .settings import Settings
-from .state import become
 
 Array = np.ndarray
 

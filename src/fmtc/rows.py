@@ -6,24 +6,18 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .errors import DataError, RowsWarning, nearest_names
-from .kernels.scaling import far_row
-from .schema import Encoded, Schema
+from .schema import MANY, Encoded, Schema
 from .wording import ARRAYS, FRAMES
-
-if TYPE_CHECKING:
-    from .tables.guess import Doubt
 
 Array = np.ndarray
 NAMELESS = {"nan", "None", "<NA>", "NaT", ""}
-MANY = 500  # columns of numbers above which nobody asks what they are
-LOOKED_AT = 2_000_000  # cells at most, to say which values look wrong: of more, every second row, every third, ...
 SINGLE = "all"  # name of the only client if `clients` is omitted
 
 
@@ -225,48 +219,16 @@ class ClientsMixin:
         """Warn of values that look wrong, or decide the clusters alone."""
         if not reset or not self.takes_missing or any(sp.issparse(Xt) for Xt, _ in parts.values()):
             return parts
-        from .tables.catalogue import words_of
+        from .tables.silos import Silo
+        from .tables.values import remarks
 
-        names = getattr(self, "feature_names_in_", None)
-        for remark in self._remarks(parts, names):
-            warnings.warn(remark, RowsWarning, stacklevel=4)
-        for category, doubt in _doubts({name: Xt for name, (Xt, _) in parts.items()}, names):
-            warnings.warn(words_of(doubt), category, stacklevel=4)
-        return parts
-
-    def _remarks(self, parts: dict[str, tuple[Any, Any]], names: Array | None) -> list[str]:
-        """What the command line notes about values, with what would help in Python."""
-        if next(iter(parts.values()))[0].shape[1] > MANY:
-            return []
-        from .tables import Silo, remarks
-
-        step = -(-sum(Xt.size for Xt, _ in parts.values()) // LOOKED_AT)
+        names, schema = getattr(self, "feature_names_in_", None), getattr(self, "schema_", None)
         called = None if names is None else tuple(map(str, names))
-        silos = [
-            Silo(name, Xt[::step], called, np.arange(0, Xt.shape[0], step), schema=getattr(self, "schema_", None))
-            for name, (Xt, _) in parts.items()
-        ]
+        silos = [Silo(name, Xt, called, np.arange(len(Xt)), schema=schema) for name, (Xt, _) in parts.items()]
         wording, scaled = ARRAYS if names is None else FRAMES, getattr(self, "scale", "") != "none"
-        seen = "" if step == 1 else f" (one row in {step} was looked at)"
-        return [remark + seen for remark in remarks(silos, scaled=scaled, files=False, wording=wording)]
-
-
-def _doubts(rows: Mapping[str, Array], names: Array | None) -> Iterator[tuple[type[Warning], Doubt]]:
-    """Rows far from all others, and columns of one number that is very large."""
-    from .tables.guess import Doubt
-
-    def place(column: int) -> dict[str, Any]:
-        return {"where": f"column {column}" if names is None else f"column {names[column]!r}"}
-
-    for name, Xt in rows.items():
-        if (far := far_row(Xt)) is not None:
-            row, column = far
-            called = f"{row} of client {name!r}" if name != SINGLE else str(row)
-            yield RowsWarning, Doubt("far", column, place(column) | {"row": called, "value": Xt[row, column]})
-    first = next(iter(rows.values()))[0]
-    for column in np.flatnonzero(np.abs(first) > 1e9).tolist():
-        if all((Xt[:, column] == first[column]).all() for Xt in rows.values()):
-            yield UserWarning, Doubt("large", column, place(column) | {"value": first[column]})
+        for remark in remarks(silos, scaled=scaled, files=False, wording=wording):
+            warnings.warn(remark, RowsWarning, stacklevel=4)
+        return parts
 
 
 # ------------------------------------------------------------------------------------------------------- names

@@ -8,7 +8,7 @@ import re
 import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NUMBER, CATEGORY = "number", "category"
 MISSING_WORDS = ("", ".", "?", "-", "na", "n/a", "nan", "null", "none", "<na>")
 FILE = "schema.toml"  # beside a run
+MANY = 500  # columns of numbers above which nobody asks what they are
 FORMAT = 1
 _OPENING = """\
 # What the columns of a table hold. Give this file to every silo (--schema schema.toml).
@@ -273,26 +274,13 @@ class Schema:
         lower = 0
         <BLANKLINE>
         """
-        lines = [_OPENING + f"format = {FORMAT}"]
-        if self.id_column:
-            lines.append(f"id_column = {_quoted(self.id_column)}")
         first = self.columns[0].missing if self.columns else ()
-        common = [code for code in first if all(code in c.missing for c in self.columns)]
-        if common:
-            lines.append(f"missing = [{', '.join(map(_quoted_code, common))}]")
+        common = tuple(code for code in first if all(code in c.missing for c in self.columns))
+        lines = [_OPENING + f"format = {FORMAT}", *_settings({"id_column": self.id_column, "missing": common})]
         for column in self.columns:
-            lines += ["", "[[columns]]", f"name = {_quoted(column.name)}", f'kind = "{column.kind}"']
-            if column.levels:
-                lines.append(f"levels = [{', '.join(map(_quoted, column.levels))}]")
-            if column.unit:
-                lines.append(f"unit = {_quoted(column.unit)}")
-            for side in ("lower", "upper"):
-                if (bound := getattr(column, side)) is not None:
-                    lines.append(f"{side} = {bound:.17g}")
-            if own := [code for code in column.missing if code not in common]:
-                lines.append(f"missing = [{', '.join(map(_quoted_code, own))}]")
-            if column.words_missing:
-                lines.append("words_missing = true")
+            own = tuple(code for code in column.missing if code not in common)
+            about = asdict(column) | {"missing": own}
+            lines += ["", "[[columns]]", f"name = {_quoted(about.pop('name'))}", *_settings(about)]
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -314,7 +302,7 @@ class Schema:
         if not isinstance(id_column, str):
             raise DataError(f"{file}: id_column must be the name of a column, got {id_column!r}")
         try:
-            codes = _codes_in(document, "")
+            codes = _setting("missing", document.get("missing", []), "")
             return cls(tuple(_column(table) for table in tables), id_column).with_missing(codes)
         except DataError as error:
             raise DataError(f"{file}: {error}") from None
@@ -491,45 +479,57 @@ def _quoted_code(code: str) -> str:
     return code if re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?", code) else _quoted(code)
 
 
-def _codes_in(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """Codes of missing values in a table of a file."""
-    codes = table.get("missing", [])
-    if not isinstance(codes, list) or any(isinstance(c, bool) or not isinstance(c, str | int | float) for c in codes):
-        raise DataError(f'{where}missing must be a list, such as [-999, "<5"]')
-    return tuple(map(_code, codes))
+def _settings(values: Mapping[str, Any]) -> list[str]:
+    """A line for each setting that says something."""
+    said = {name: value for name, value in values.items() if value not in ("", (), None) and value is not False}
+    return [f"{name} = {_written(name, value)}" for name, value in said.items()]
 
 
-def _bound_in(bound: Any, what: str) -> float:
-    """A bound in a file."""
-    if isinstance(bound, bool) or not isinstance(bound, int | float) or not math.isfinite(bound):
-        raise DataError(f"{what} must be a number, got {bound!r}")
-    return float(bound)
+def _written(name: str, value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_quoted_code if name == 'missing' else _quoted, value))}]"
+    if isinstance(value, str):
+        return _quoted(value)
+    return "true" if value is True else f"{value:.17g}"
+
+
+_SETTINGS: dict[str, tuple[Any, str]] = {  # of a column in a file, besides its name: what it must be
+    "kind": (str, "a text"),
+    "unit": (str, "a text"),
+    "levels": (list, 'a list, such as ["female", "male"]'),
+    "lower": (float, "a number"),
+    "upper": (float, "a number"),
+    "missing": (list, 'a list, such as [-999, "<5"]'),
+    "words_missing": (bool, "true or false"),
+}
+
+
+def _setting(name: str, value: Any, where: str) -> Any:
+    """A value in a file, if it is of the right type."""
+    kind, words = _SETTINGS[name]
+    right = isinstance(value, kind)
+    if kind is float:
+        right = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if kind is list and right:
+        right = all(isinstance(one, str | int | float) for one in value)
+        right = right and not (name == "missing" and any(isinstance(one, bool) for one in value))
+    if not right:
+        raise DataError(f"{where}{name} must be {words}, got {value!r}")
+    return float(value) if kind is float else value
 
 
 def _column(table: Mapping[str, Any]) -> Column:
-    """A column from a table of a file, with each value of the right type."""
+    """A column from a table of a file."""
     name = table.get("name")
     if not isinstance(name, str):
         raise DataError('a column has no name; write name = "..." below [[columns]]')
-    known = [field.name for field in fields(Column)]
-    for key in table.keys() - set(known):
-        raise DataError(f"column {name!r} has no setting {key!r}; {nearest_names(key, known)}")
-    values = dict(table)
-    levels = values.get("levels", [])
-    if not (isinstance(levels, list) and all(isinstance(level, str | int | float) for level in levels)):
-        raise DataError(f'column {name!r}: levels must be a list, such as ["female", "male"]')
-    values["levels"] = tuple(str(level).lower() if isinstance(level, bool) else str(level) for level in levels)
-    for key in ("kind", "unit"):
-        if not isinstance(values.get(key, ""), str):
-            raise DataError(f"column {name!r}: {key} must be a text, got {values[key]!r}")
-    values["missing"] = _codes_in(values, f"column {name!r}: ")
-    if not isinstance(values.get("words_missing", False), bool):
-        raise DataError(f"column {name!r}: words_missing must be true or false, got {values['words_missing']!r}")
-    for key in {"lower", "upper"} & values.keys():
-        values[key] = _bound_in(values[key], f"column {name!r}: {key}")
-    if "kind" not in values and levels:
-        values["kind"] = CATEGORY
-    return Column(**values)
+    given = {key: value for key, value in table.items() if key != "name"}
+    for key in given.keys() - _SETTINGS.keys():
+        raise DataError(f"column {name!r} has no setting {key!r}; {nearest_names(key, ['name', *_SETTINGS])}")
+    values = {key: _setting(key, value, f"column {name!r}: ") for key, value in given.items()}
+    if levels := [str(level).lower() if isinstance(level, bool) else str(level) for level in values.get("levels", ())]:
+        values = {"kind": CATEGORY, **values, "levels": tuple(levels)}
+    return Column(name, **values)
 
 
 __all__ = ["Column", "Encoded", "Schema"]

@@ -25,7 +25,7 @@ from fmtc.privacy import identity
 from fmtc.privacy.budget import BUDGET, Budget
 from fmtc.privacy.rules import RULES
 from fmtc.protocol.base import Message
-from fmtc.protocol.end import END
+from fmtc.protocol.common import END
 from fmtc.protocol.method import view_method
 from fmtc.runtime.flare import connection, doctor, membership, supervise
 from fmtc.runtime.flare import enrol as enrol_module

@@ -18,7 +18,7 @@ from fmtc.artifacts import runs
 from fmtc.cli import main_group
 from fmtc.privacy.ledger import read_lines, totals, verify
 from fmtc.protocol.base import entries
-from fmtc.protocol.moments import MOMENTS
+from fmtc.protocol.units import MOMENTS
 from fmtc.tables import Reading, read_silos
 
 FEATURES = ["height", "weight", "age"]

@@ -145,7 +145,7 @@ def test_good_models_are_kept():
 
 
 def test_a_silo_that_compares_does_not_build_the_same_graph_again(monkeypatch):
-    from fmtc.protocol.graph import prepare
+    from fmtc.protocol.graph import opening as prepare
 
     built, build_graph = [], prepare.build_graph
     monkeypatch.setattr(prepare, "build_graph", lambda *args: built.append(0) or build_graph(*args))

@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections import namedtuple
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
@@ -23,10 +22,9 @@ from fmtc.runtime.flare import doctor
 from fmtc.runtime.flare.authority import enrol
 from fmtc.runtime.flare.connection import greet, port, reachable, refusal
 from fmtc.runtime.flare.doctor import Check, examine
-from fmtc.runtime.flare.kits import EXECUTOR, Kit
+from fmtc.runtime.flare.kits import EXECUTOR, Kit, flare_files
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import free_port
-from fmtc.tables import Reading
 
 from .papers import change, copied, dial, https, listening, new_key, sign
 
@@ -52,7 +50,9 @@ def north(home, tmp_path):
 def coordinator(home, tmp_path):
     kit = copied(Kit.read(home / "kits" / "coordinator"), tmp_path)
     change(kit.path / "kit.json", ["plan", "port"], free_port())
-    return Kit.read(kit.path)
+    kit = Kit.read(kit.path)
+    shutil.copy(flare_files(kit.plan, kit.role, "", tmp_path) / "startup/fed_server.json", kit.startup)
+    return kit
 
 
 def failed(checks):
@@ -79,31 +79,28 @@ def test_without_a_kit_only_this_machine_is_looked_at():
     done = doctor_says("--json")
     assert done.exit_code == 0, done.output
     checks = json.loads(done.stdout)
-    assert [check["name"] for check in checks] == ["versions", "extras", "clock", "disk for the output"]
+    assert [check["name"] for check in checks] == ["versions", "disk for the output"]
     assert all(set(check) == {"name", "ok", "found", "advice"} and check["ok"] for check in checks)
     assert "✓ versions: Python 3." in done.stderr
-    assert "4 checks: all is well" in done.stderr
+    assert "2 checks: all is well" in done.stderr
 
 
 def test_a_healthy_silo_and_a_healthy_coordinator(home, north, coordinator, tmp_path):
-    (tmp_path / "ours.csv").write_text("patient,a,b\nx,1,2\ny,3,4\n")
     with listening(https(home / "kits/coordinator/server/startup")) as port:
         dial(north, port)
-        done = doctor_says("--kit", north.path, "--data", tmp_path / "ours.csv", "--out", tmp_path / "new",
-                           "--id-column", "patient", "--json")  # fmt: skip
+        done = doctor_says("--kit", north.path, "--out", tmp_path / "new", "--json")
     assert done.exit_code == 0, done.output
     names = [check["name"] for check in json.loads(done.stdout)]
     assert names == [
-        "versions", "extras", "kit", "expiry", "permissions", "policy", "revoked", "roster", "salt", "proxy",
-        "address", "port", "trust", "clock", "disk of the kit", "disk for the output", "data",
+        "versions", "kit", "expiry", "permissions", "policy", "roster", "salt", "proxy", "address", "port", "trust",
+        "clock", "disk of the kit", "disk for the output",
     ]  # fmt: skip
-    assert "✓ data: ours.csv: 2 rows, 2 columns that are clustered" in done.stderr
     assert f"✓ trust: localhost:{port} is the coordinator, and accepts our certificate" in done.stderr
     assert "at the coordinator" in next(line for line in done.stderr.splitlines() if "clock" in line)
     done = doctor_says("--kit", coordinator.path, "--json")
     assert done.exit_code == 0, done.output
     names = [check["name"] for check in json.loads(done.stdout)]
-    assert names[6:13] == ["revoked", "roster", "proxy", "address", "port", "store", "clock"]
+    assert names[4:] == ["policy", "roster", "port", "disk of the kit", "disk for the output"]
 
 
 def test_a_failed_check_has_advice_and_exit_code_1(north):
@@ -113,7 +110,7 @@ def test_a_failed_check_has_advice_and_exit_code_1(north):
     lines = done.stderr.splitlines()
     place = next(i for i, line in enumerate(lines) if line.startswith("✗ port: nobody listens at localhost:"))
     assert lines[place + 1].startswith("  the coordinator may not have started yet")
-    assert lines[-1] == "15 checks: 1 failed"
+    assert lines[-1] == "12 checks: 1 failed"
     assert not any(line.startswith("✓ trust") for line in lines)
 
 
@@ -143,7 +140,7 @@ def test_the_doctor_does_not_need_flare(home):
 
 @pytest.mark.parametrize(
     ("flare", "ok", "advice"),
-    [("2.9.0", True, ""), ("2.9.3rc1", True, ""), ("2.8.1", False, "2.9"), ("2.90.0", False, "2.9"),
+    [("2.9.0", True, ""), ("2.9.3rc1", False, "2.9.0"), ("2.8.1", False, "2.9"), ("2.90.0", False, "2.9"),
      (None, False, "pip install 'fmtc[federation]'")],
 )  # fmt: skip
 def test_versions(monkeypatch, flare, ok, advice):
@@ -178,38 +175,13 @@ def test_disk(monkeypatch, tmp_path, free, ok, advised):
     assert asked == [tmp_path]
 
 
-def test_data_that_cannot_be_read(tmp_path):
-    assert "does not exist" in doctor.data_file(tmp_path / "no.csv", None, Reading()).found
-    (tmp_path / "damaged.parquet").write_bytes(b"PAR1 nothing")
-    check = doctor.data_file(tmp_path / "damaged.parquet", None, Reading())
-    assert not check.ok and "cannot be read" in check.found
-    checks = list(examine(data=tmp_path / "damaged.parquet"))
-    assert failed(checks) == ["data"]
-
-
-def test_data_that_join_would_complain_about(tmp_path, north):
-    """The doctor reads rows as `fmtc join` does: with its flags, and with all its checks."""
-    file = tmp_path / "ours.csv"
-    file.write_text("patient,a,b,note\nx,1,2,hot\ny,3,2,cold\n")
-    check = doctor.data_file(file, north, Reading(id_column="patient"))
-    assert not check.ok and "only numbers can be clustered" in check.found
-    check = doctor.data_file(file, north, Reading(id_column="patient", drop=("note",)))
-    assert check.ok and check.advice == "1 have one value in all rows, such as 'b'"
-    check = doctor.data_file(file, north, Reading(text_column="note", drop=("patient", "a", "b")))
-    assert check.ok and not check.advice
-    file.write_text("a,b\n1,\n3,4\n")
-    assert "missing" in doctor.data_file(file, north, Reading()).found
-    done = doctor_says("--data", file, "--client-column", "a")
-    assert done.exit_code == 2
-
-
 def test_the_salt(north, home):
     words = [doctor.salt(kit).found for kit in (north, Kit.read(home / "kits/south"))]
     assert words[0] == words[1]
     assert "check word" in words[0] and north.salt not in words[0]
     for content in ("", "short", 64 * "x"):
         (north.path / "salt").write_text(content)
-        assert "damaged" in doctor.salt(north).found
+        assert "is damaged" in doctor.salt(north).found
     (north.path / "salt").unlink()
     assert failed([doctor.salt(north)]) == ["salt"]
 
@@ -218,19 +190,9 @@ def test_clock_against_the_coordinator(home, north):
     for ahead, words in ((3600, "behind it"), (-3600, "ahead of it"), (60, "")):
         with listening(https(home / "kits/coordinator/server/startup", ahead=ahead)) as port:
             greeting = greet(dial(north, port))
-        check = doctor.clock(north, greeting.date)
+        check = doctor.clock(greeting.date)
         assert check.ok is (words == "")
         assert check.found.endswith(words or "at the coordinator")
-
-
-def test_clock_against_files_where_nobody_answers(home, north):
-    assert doctor.clock().ok and doctor.clock(north).ok
-    sign(home / "kits" / "authority", north.startup / "client.crt", begins=3, ends=9)
-    assert "before our certificate begins" in doctor.clock(north).found and not doctor.clock(north).ok
-    sign(home / "kits" / "authority", north.startup / "client.crt")
-    soon = time.time() + 3600
-    os.utime(north.startup / "rootCA.pem", (soon, soon))
-    assert "before files of the kit were written" in doctor.clock(north).found and not doctor.clock(north).ok
 
 
 # --------------------------------------------------------------------------------------------------------- the kit
@@ -240,7 +202,7 @@ def test_a_folder_that_is_no_kit(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere"):
         checks = list(examine(path))
         assert failed(checks) == ["kit"]
-        assert "federation request" in checks[1].advice
+        assert checks[1].found.startswith(str(path))
 
 
 def test_a_kit_that_is_mixed_up(home, north, tmp_path):
@@ -251,11 +213,11 @@ def test_a_kit_that_is_mixed_up(home, north, tmp_path):
         check, kit = doctor.open_kit(north.path)
         for path, content in whole.items():
             path.write_bytes(content)
-        assert kit is None and not check.ok and "new one" in check.advice
+        assert kit is None and not check.ok and "new one" in check.found
         return check.found
 
     (startup / "client.key").unlink()
-    assert "client.key missing" in wrong()
+    assert "client.key is missing" in wrong()
     new_key(startup / "client.key")
     assert "client.key is not the key of client.crt" in wrong()
     (startup / "client.crt").write_bytes(b"-----BEGIN CERTIFICATE-----\nnothing\n")
@@ -272,7 +234,7 @@ def test_a_kit_that_is_mixed_up(home, north, tmp_path):
 def test_a_coordinator_that_cannot_log_in(coordinator):
     (coordinator.path / "admin/startup/client.key").unlink()
     check, kit = doctor.open_kit(coordinator.path)
-    assert kit is None and "admin/startup/client.key missing" in check.found
+    assert kit is None and "admin/startup/client.key is missing" in check.found
 
 
 def test_a_kit_that_dials_elsewhere_is_told(north):
@@ -318,33 +280,30 @@ def test_permissions(north, name, monkeypatch):
 # ------------------------------------------------------------------------------------------------------ the policy
 
 LOGS = {"id": "logs", "path": "nvflare.app_common.logging.site_log_streamer.SiteLogStreamer", "args": {}}
-OTHER = {"id": "mine", "path": "mine.Component", "args": {}}
 ADMIN = ["permissions", "project_admin"]
 
 
 @pytest.mark.parametrize(
     ("file", "place", "value", "words"),
     [
-        ("resources.json", ["class_allow_list"], [EXECUTOR, "os.system"], "may use os.system"),
-        ("resources.json", ["class_list_enforcement_mode"], "warn", "any class"),
-        ("resources.json", ["allow_log_streaming"], True, "logs may be sent"),
-        ("resources.json", ["components", 0], LOGS, "may send logs away"),
-        ("resources.json", ["components", 0], OTHER, "mine.Component is no part of FLARE"),
-        ("resources.json", ["components"], None, "damaged"),
-        ("authorization.json", [*ADMIN, "byoc"], "any", "project_admin has the right byoc"),
-        ("authorization.json", [*ADMIN, "shell_commands"], "any", "project_admin has the right shell_commands"),
-        ("authorization.json", [*ADMIN, "download_job"], "any", "project_admin has the right download_job"),
-        ("authorization.json", [*ADMIN, "operate"], "any", "project_admin has the right operate"),
-        ("authorization.json", ["permissions", "lead"], "any", "lead has the right byoc"),
-        ("../startup/fed_client.json", ["client", "connection_security"], "clear", "'clear', not mutual TLS"),
-        ("comm_config.json", ["internal", "resources", "connection_security"], "clear", "inside this machine are of"),
+        ("resources.json", ["class_allow_list"], [EXECUTOR, "os.system"], "class_allow_list in"),
+        ("resources.json", ["class_list_enforcement_mode"], "warn", "class_list_enforcement_mode in"),
+        ("resources.json", ["allow_log_streaming"], True, "allow_log_streaming in"),
+        ("resources.json", ["components", 0], LOGS, "components in"),
+        ("resources.json", ["components"], None, "components in"),
+        ("authorization.json", [*ADMIN, "byoc"], "any", "permissions in"),
+        ("authorization.json", ["permissions", "lead"], "any", "permissions in"),
+        ("../startup/fed_client.json", ["client", "connection_security"], "clear", "client in"),
+        ("../startup/fed_client.json", ["servers", 0, "identity"], "north", "servers in"),
+        ("comm_config.json", ["internal", "resources", "connection_security"], "clear", "internal in"),
     ],
 )  # fmt: skip
 def test_a_tampered_policy(north, file, place, value, words):
     assert doctor.policy(north).ok
     change(north.path / "local" / file, place, value)
     check = doctor.policy(north)
-    assert not check.ok and words in check.found
+    changed = (north.path / "local" / file).resolve()
+    assert not check.ok and check.found == f"{words} {changed} changed"
 
 
 def test_a_tampered_policy_of_the_coordinator(coordinator):
@@ -353,7 +312,7 @@ def test_a_tampered_policy_of_the_coordinator(coordinator):
     change(local / "resources.template.json", ["class_allow_list"], ["mine.Controller"])
     change(coordinator.startup / "fed_server.json", ["servers", 0, "connection_security"], "tls")
     found = doctor.policy(coordinator).found
-    assert "may use mine.Controller" in found and "'tls', not mutual TLS" in found
+    assert "class_allow_list in" in found and "servers in" in found
 
 
 def test_code_beside_the_policy_and_a_policy_that_is_gone(north):
@@ -545,20 +504,3 @@ def test_a_port_for_administrators(coordinator, monkeypatch):
     monkeypatch.setattr(socket.socket, "bind", bind)
     check = doctor.own_port(coordinator)
     assert not check.ok and "above 1023" in check.advice
-
-
-def test_the_store_of_the_coordinator(coordinator, monkeypatch):
-    assert doctor.store(coordinator).ok
-
-    def full(**_):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(doctor.tempfile, "TemporaryFile", full)
-    check = doctor.store(coordinator)
-    assert not check.ok and "Read-only file system" in check.found
-
-
-def test_a_coordinator_need_not_know_its_own_name(coordinator):
-    change(coordinator.path / "kit.json", ["plan", "host"], "coordinator.invalid")
-    check = doctor.own_name(Kit.read(coordinator.path))
-    assert check.ok and "silos have to know it" in check.advice

@@ -23,7 +23,7 @@ from fmtc.cli import federation as cli
 from fmtc.errors import ClientError, OwnError
 from fmtc.privacy.ledger import LEDGER, read_lines, verify
 from fmtc.protocol.base import Failure, Message, Nothing
-from fmtc.protocol.end import END
+from fmtc.protocol.common import END
 from fmtc.protocol.method import view_method
 from fmtc.runtime.events import at_silo
 from fmtc.runtime.flare import membership, serve

@@ -677,13 +677,6 @@ def test_an_admission_beside_which_a_pinned_key_has_changed_is_not_taken_in(home
     assert content(north) == before
 
 
-def test_kits_of_an_earlier_version_are_named(home):
-    about = read_json(home / "kits/north/kit.json")
-    write_json(home / "kits/north/kit.json", about | {"schema": 1})
-    with pytest.raises(KitError, match="made by an earlier fmtc, where the organiser made the keys"):
-        Kit.read(home / "kits/north")
-
-
 # ---------------------------------------------------------------------------------------------------- revocation
 
 

@@ -23,7 +23,7 @@ def stack(seed, d=30, k=3, m=6, noise=0.3):
 @pytest.mark.parametrize("seed", range(3))
 def test_nobody_is_touched_where_nobody_is_hostile(m, seed):
     judged = judge(stack(seed, m=m))
-    assert judged.calm
+    assert (judged.factors == 1).all()
     assert_array_equal(judged.factors, 1.0)  # exactly: nothing may be multiplied
 
 
@@ -106,7 +106,7 @@ def test_slices_of_clients_that_did_not_answer_are_left_alone():
     W = stack(0, m=5)
     W[:, :, 4] *= 1e6
     judged = judge(W, [0, 1, 2, 3])
-    assert judged.calm
+    assert (judged.factors == 1).all()
     assert np.isnan(judged.affinity[4])
 
 
@@ -114,11 +114,11 @@ def test_slices_of_clients_that_did_not_answer_are_left_alone():
 def test_of_two_nobody_can_say_which_is_odd(m):
     W = stack(0, m=m)
     W[:, :, 0] *= 1e6
-    assert judge(W).calm
+    assert (judge(W).factors == 1).all()
 
 
 def test_stacks_of_zeros_are_calm():
-    assert judge(np.zeros((5, 2, 4))).calm
+    assert (judge(np.zeros((5, 2, 4))).factors == 1).all()
 
 
 @pytest.mark.parametrize("coupling", COUPLINGS)

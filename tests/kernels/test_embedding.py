@@ -12,12 +12,11 @@ from fmtc.kernels import graph as graphs
 from fmtc.kernels.embedding import (
     largest_eigenvalue,
     nearest_orthonormal,
-    nystroem,
     relative_move,
     spectral_start,
     update_embedding,
 )
-from fmtc.kernels.graph import build_graph, cross_affinity, graph_of, knn_affinity, knn_weights
+from fmtc.kernels.graph import build_graph, graph_of
 from fmtc.linalg import eigen
 from fmtc.linalg.arrays import asarray_like, to_device, to_numpy
 from fmtc.linalg.eigen import DENSE_UP_TO
@@ -325,17 +324,6 @@ def failing(times):
 
 
 @pytest.mark.parametrize("n", [90, ABOVE])
-def test_a_solver_that_fails_is_started_again(rng, monkeypatch, n):
-    graph = chain(rng, [n], apart=0, groups=4)
-    F = spectral_start(graph, 4, np.random.default_rng(0))
-    fails, calls = failing(1)
-    monkeypatch.setattr(eigen, "eigh", fails)
-    G = spectral_start(graph, 4, np.random.default_rng(0))
-    assert len(calls) > 1
-    assert_allclose(G @ G.T, F @ F.T, atol=1e-5)
-
-
-@pytest.mark.parametrize("n", [90, ABOVE])
 @pytest.mark.parametrize("how", ["raises", "not finite"])
 def test_where_every_solver_fails_there_is_still_a_start_and_a_warning(rng, monkeypatch, n, how):
     graph = chain(rng, [n], apart=0, groups=4)
@@ -403,69 +391,6 @@ def test_start_follows_a_permutation_of_rows(rng, n):
     order = rng.permutation(n)
     F = spectral_start(build_graph(X), 3, np.random.default_rng(0))
     assert_allclose(spectral_start(build_graph(X[order]), 3, np.random.default_rng(0)), F[order], atol=1e-6)
-
-
-# ---------------------------------------------------------------------------------------------------- new rows
-
-
-@pytest.mark.parametrize("parts", [1, 2])
-def test_nystroem_gives_every_row_of_the_graph_its_row_of_f(rng, parts):
-    X = 100.0 * (np.arange(60) % parts)[:, None] + 4.0 * (np.arange(60) % 4)[:, None] + rng.normal(size=(60, 3))
-    A = knn_affinity(X, 6)
-    graph = graph_of(A)
-    F = spectral_start(graph, 4, np.random.default_rng(0))
-    eigenvalues = np.diag(F.T @ (graph.laplacian @ F))
-    assert_allclose(nystroem(A, graph.degree, F, eigenvalues), F, atol=1e-12)
-    some = [3, 17, 40]
-    assert_allclose(nystroem(A[some], graph.degree, F, eigenvalues), F[some], atol=1e-12)
-    # heavier weights make a longer row of the same direction
-    assert_allclose(nystroem(4 * A, graph.degree, F, eigenvalues), 2 * F, atol=1e-12)
-
-
-def test_nystroem_is_its_formula(rng):
-    X, new = rng.normal(size=(30, 3)), rng.normal(size=(5, 3))
-    A, bandwidth = knn_weights(X, 6)
-    graph = graph_of(A)
-    lam, F = np.linalg.eigh(graph.laplacian.toarray())
-    lam, F = lam[:3], F[:, :3]
-    B = cross_affinity(new, X, 6, bandwidth)
-    expected = np.zeros((5, 3))
-    for x, a in enumerate(B.toarray()):
-        for j in range(3):
-            expected[x, j] = sum(a[i] * F[i, j] / np.sqrt(a.sum() * graph.degree[i]) for i in range(30)) / (1 - lam[j])
-    assert_allclose(nystroem(B, graph.degree, F, lam), expected, rtol=1e-12)
-
-
-def test_nystroem_puts_new_rows_beside_their_neighbours(rng):
-    place = np.arange(60) % 3
-    X = 5.0 * np.eye(3)[place] + rng.normal(size=(60, 3))
-    A, bandwidth = knn_weights(X, 8)
-    graph = graph_of(A)
-    F = spectral_start(graph, 3, np.random.default_rng(0))
-    new = 5.0 * np.eye(3)[place] + rng.normal(size=(60, 3))
-    G = nystroem(cross_affinity(new, X, 8, bandwidth), graph.degree, F, np.diag(F.T @ (graph.laplacian @ F)))
-    centers = np.stack([F[place == c].mean(axis=0) for c in range(3)])
-    nearest = np.linalg.norm(G[:, None] - centers, axis=2).argmin(axis=1)
-    assert (nearest == place).mean() > 0.95
-
-
-def test_nystroem_neither_blows_up_nor_turns_round_what_it_cannot_continue(rng):
-    A = knn_affinity(rng.normal(size=(20, 2)), 4)
-    F, eigenvalues = np.tile(orthonormal(rng, 20, 1), 7), np.array([0.0, 0.5, 0.9, 0.99, 1.0, 1 + 1e-8, 1.3])
-    G = nystroem(A, A.sum(axis=1), F, eigenvalues)
-    assert np.abs(G[:, 0]).max() > 0.01
-    assert_allclose(G, G[:, :1] * [1, 2, 10, 10, 10, 10, 10], rtol=1e-10)
-    assert_array_equal(eigenvalues, [0.0, 0.5, 0.9, 0.99, 1.0, 1 + 1e-8, 1.3])
-
-
-def test_nystroem_in_single_precision(rng):
-    A = knn_affinity(rng.normal(size=(40, 3)), 6)
-    graph = graph_of(A)
-    F = spectral_start(graph, 3, np.random.default_rng(0))
-    lam = np.diag(F.T @ (graph.laplacian @ F))
-    single = nystroem(*(each.astype(np.float32) for each in (A, graph.degree, F, lam)))
-    assert single.dtype == np.float32
-    assert_allclose(single, F, atol=1e-5)
 
 
 @pytest.mark.parametrize("parts", [1, 3])

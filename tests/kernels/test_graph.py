@@ -10,7 +10,6 @@ from fmtc.kernels.graph import (
     MIN_WEIGHT,
     association,
     build_graph,
-    cross_affinity,
     graph_of,
     knn_affinity,
     knn_weights,
@@ -246,55 +245,11 @@ def test_graph_of_given_weights(rng):
     assert_allclose(np.linalg.eigvalsh(graph_of(chain).laplacian.toarray()), [0, 0, 2, 2], atol=1e-14)
 
 
-@pytest.mark.parametrize("d", [2, 30])
-def test_new_rows_weigh_their_nearest_rows_by_eq_1(rng, d):
-    X, new = rng.normal(size=(25, d)), rng.normal(size=(7, d))
-    B = cross_affinity(new, X, 4, 0.9)
-    assert B.shape == (7, 25)
-    distance = np.linalg.norm(new[:, None] - X, axis=2)
-    near = distance <= np.sort(distance, axis=1)[:, [3]]
-    expected = np.maximum(np.where(near, np.exp(-(distance**2) / (2 * 0.9**2)), 0), MIN_WEIGHT * near)
-    assert_allclose(B.toarray(), expected, rtol=1e-10)
-
-
-def test_a_row_that_comes_again_counts_its_twin(rng):
-    X = rng.normal(size=(25, 3))
-    B = cross_affinity(X, X, 4, 0.9).toarray()
-    assert_allclose(np.diag(B), 1, rtol=1e-12)
-    others = cross_affinity(X, X, 5, 0.9).toarray() - np.eye(25)  # one place goes to the twin
-    own = knn_affinity(X, 4, 0.9).toarray()
-    assert_allclose(np.maximum(others, others.T), own, rtol=1e-7, atol=1e-12)
-
-
-def test_new_rows_may_be_few_sparse_single_or_ask_for_too_many_neighbours(rng):
-    X, new = rng.normal(size=(12, 6)) * (rng.random((12, 6)) < 0.7), rng.normal(size=(3, 6))
-    B = cross_affinity(new, X, 50, 1.0)
-    assert_array_equal(np.diff(B.indptr), 11)
-    assert_array_equal(np.diff(cross_affinity(new, X, "auto", 1.0).indptr), 10)
-    sparse = cross_affinity(sp.csr_array(new), sp.csr_array(X), 50, 1.0)
-    assert_allclose(sparse.toarray(), B.toarray(), rtol=1e-7)
-    single = cross_affinity(new.astype(np.float32), X.astype(np.float32), 50, 1.0)
-    assert single.dtype == np.float32
-    assert_allclose(single.toarray(), B.toarray(), rtol=1e-4)
-
-
 def test_numbers_of_neighbours_take_four_bytes(rng):
     X, empty = documents_with_empty_ones(rng)
     full = np.setdiff1d(np.arange(X.shape[0]), empty)
     for rows in (X, X[full], X[full].toarray()):
-        assert (
-            knn_affinity(rows, 4).indices.dtype == cross_affinity(rows[[0, 3]], rows, 4, 1.0).indices.dtype == np.int32
-        )
-
-
-def test_an_empty_sparse_row_is_no_neighbour_of_new_rows(rng):
-    X, empty = documents_with_empty_ones(rng)
-    new = X[[0, 5, *empty]]
-    B = cross_affinity(new, X, 4, 1.0)
-    assert_array_equal(np.diff(B.indptr), 4)  # an empty new row has neighbours as well
-    assert B[:, empty].nnz == 0
-    full = np.setdiff1d(np.arange(X.shape[0]), empty)
-    assert_allclose(B[:, full].toarray(), cross_affinity(new, X[full], 4, 1.0).toarray(), rtol=0, atol=1e-15)
+        assert knn_affinity(rows, 4).indices.dtype == np.int32
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])

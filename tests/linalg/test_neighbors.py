@@ -83,18 +83,14 @@ def single(monkeypatch):
     return left
 
 
-SOURCES = [neighbors._Tiles, neighbors._Flat]
-
-
-@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
     ("n", "d", "k", "shift", "dtype"),
     [(600, 16, 1, 0.0, np.float64), (600, 16, 1, 1e4, np.float64), (600, 16, 1, 10.0, np.float32),
      (2_000, 20, 48, 1e4, np.float64), (2_300, 40, 10, 0.0, np.float64), (2_300, 40, 10, 10.0, np.float32)],
 )  # fmt: skip
-def test_single_precision_finds_the_rows_that_double_precision_finds(rng, single, source, n, d, k, shift, dtype):
+def test_single_precision_finds_the_rows_that_double_precision_finds(rng, single, n, d, k, shift, dtype):
     X = (shift + rng.normal(size=(n, d))).astype(dtype)
-    distance, neighbor = neighbors._in_single_precision(source.of(X), k)
+    distance, neighbor = neighbors._in_single_precision(X, k)
     expected = brute(X, k)
     assert distance.dtype == dtype
     assert_array_equal(neighbor, expected[1])
@@ -115,13 +111,12 @@ def test_many_columns_are_searched_in_single_precision(rng, single, monkeypatch)
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("copies", [3, 30])
-def test_copies_in_single_precision(rng, single, source, copies):
+def test_copies_in_single_precision(rng, single, copies):
     """Of rows that are equally near the first are taken; where there are too many, scikit-learn chooses."""
     X = np.repeat(rng.normal(size=(900 // copies, 20)), copies, axis=0)
     X = X[rng.permutation(900)]
-    found = neighbors._in_single_precision(source.of(X), 7)
+    found = neighbors._in_single_precision(X, 7)
     if copies == 3:
         assert_array_equal(found[1], brute(X, 7)[1])
         assert not single
@@ -132,34 +127,22 @@ def test_copies_in_single_precision(rng, single, source, copies):
         assert_allclose(distance, brute(X, 7)[0], atol=1e-6)
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_rows_of_which_single_precision_is_not_certain_are_searched_again(rng, single, source):
+def test_rows_of_which_single_precision_is_not_certain_are_searched_again(rng, single):
     """A few tight groups in rows that are far apart: within them distances are below the rounding of products."""
     X = 30 * rng.normal(size=(900, 20))
     X[800:] = X[rng.integers(4, size=100)] + 1e-4 * rng.normal(size=(100, 20))
     X = X[rng.permutation(900)]
-    distance, neighbor = neighbors._in_single_precision(source.of(X), 6)
+    distance, neighbor = neighbors._in_single_precision(X, 6)
     expected = brute(X, 6)
     assert 50 < sum(single) < 300
     assert_array_equal(neighbor, expected[1])
     assert_allclose(distance, expected[0], rtol=1e-12)
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_row_far_from_all_others_leaves_the_search_to_double_precision(rng, single, source):
+def test_a_row_far_from_all_others_leaves_the_search_to_double_precision(rng, single):
     X = np.vstack([rng.normal(size=(700, 20)), np.full((1, 20), 1e5)])
-    assert neighbors._in_single_precision(source.of(X), 6) is None
+    assert neighbors._in_single_precision(X, 6) is None
     assert_array_equal(nearest_neighbors(X, 6)[1][:-1], brute(X, 6)[1][:-1])
-
-
-def test_of_very_many_rows_faiss_computes_the_products(rng, single, monkeypatch):
-    monkeypatch.setattr(neighbors, "EXACT_UP_TO", 599)
-    X, asked = rng.normal(size=(600, 20)), []
-    monkeypatch.setattr(neighbors, "_hnsw", lambda X, k: None)
-    of = neighbors._Flat.of
-    monkeypatch.setattr(neighbors._Flat, "of", lambda X: asked.append(0) or of(X))
-    assert_array_equal(nearest_neighbors(X, 10)[1], brute(X, 10)[1])
-    assert asked
 
 
 # ------------------------------------------------------------------------------------------------------- by faiss

@@ -7,6 +7,11 @@ from fmtc.mixture.pooling import added
 from fmtc.mixture.steps import Common, Statistics
 
 
+def as_cells(Z):
+    """Rows without categories."""
+    return Cells(Z, np.zeros((Z.shape[0], 0), np.int64))
+
+
 def silos(rng, *, k=3, r=4, sizes=(200, 120, 60), spread=0.05, drift=0.0, missing=0.0, levels=(), gap=4.0):
     """Rows, codes and concepts of silos whose means differ by `spread`; and the common means and covariance."""
     means = rng.normal(scale=gap / np.sqrt(2), size=(k, r))

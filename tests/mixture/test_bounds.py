@@ -7,8 +7,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fmtc.mixture import bounds, e_step, personal, summed
-from fmtc.mixture.starts import as_cells, assign_sums, shape
+from fmtc.mixture.starts import assign_sums, shape
 from fmtc.mixture.steps import Common, Statistics, Sums
+
+from .simulate import as_cells
 
 K, R = 3, 4
 

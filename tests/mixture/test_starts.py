@@ -6,7 +6,9 @@ from numpy.testing import assert_array_equal
 
 from fmtc.mixture import Cells
 from fmtc.mixture.cells import Scaled
-from fmtc.mixture.starts import FEW_VALUES, LOOK, as_cells, has_many_values
+from fmtc.mixture.starts import FEW_VALUES, LOOK, has_many_values
+
+from .simulate import as_cells
 
 
 def columns(rng, n):

@@ -7,7 +7,6 @@ import pytest
 from scipy.special import log_ndtr
 from scipy.stats import norm
 
-from fmtc.anchors.stages import MIXTURE_STAGES, STAGES
 from fmtc.errors import TrustError
 from fmtc.privacy.accounting import (
     GRID,
@@ -20,6 +19,7 @@ from fmtc.privacy.accounting import (
     raised,
     without_colluders,
 )
+from fmtc.protocol.private.stages import MIXTURE_STAGES, STAGES
 
 DELTA = 1e-5
 

@@ -14,7 +14,7 @@ from fmtc.privacy.budget import Budget, Spent
 from fmtc.privacy.ledger import MemoryLedger
 from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.protocol.base import Message
-from fmtc.protocol.private import MEAN, PLAIN, State
+from fmtc.protocol.private.view import MEAN, PLAIN, State
 
 MU2 = mu_of(2, 1e-5) ** 2
 

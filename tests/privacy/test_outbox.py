@@ -17,12 +17,10 @@ from fmtc.privacy.ledger import FileLedger, MemoryLedger, verify
 from fmtc.privacy.outbox import LARGE, Outbox, Payloads
 from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Failure, Message, Nothing, Phase, array, nbytes, number, pack, value_digest
-from fmtc.protocol.graph.finish import FINISH
-from fmtc.protocol.graph.hello import HELLO
-from fmtc.protocol.graph.prepare import PREPARE
+from fmtc.protocol.graph.finish import FINISH, SETTLE, SETTLE_STEPS
+from fmtc.protocol.graph.opening import HELLO, PREPARE
 from fmtc.protocol.graph.round import ROUND
-from fmtc.protocol.graph.settle import SETTLE, SETTLE_STEPS
-from fmtc.protocol.mixture.coordinates import COORDINATES
+from fmtc.protocol.mixture.opening import COORDINATES
 
 SETTINGS = Settings(3, max_iter=4)
 CLUSTERED = SimpleNamespace(

@@ -20,14 +20,12 @@ from fmtc.privacy.ledger import MemoryLedger
 from fmtc.privacy.outbox import Outbox
 from fmtc.privacy.rules import QUIET, TRACE, Policy, Rules
 from fmtc.protocol.base import Message
-from fmtc.protocol.graph.finish import FINISH, Finish
-from fmtc.protocol.graph.meet import MEET
+from fmtc.protocol.graph.finish import FINISH, SETTLE, Finish
+from fmtc.protocol.graph.opening import MEET
 from fmtc.protocol.graph.round import ROUND
-from fmtc.protocol.graph.settle import SETTLE
 from fmtc.protocol.method import view_method
-from fmtc.protocol.mixture.coordinates import COORDINATES
 from fmtc.protocol.mixture.em import EM, Ask, _unpacked, one_round
-from fmtc.protocol.mixture.seed import SEED
+from fmtc.protocol.mixture.opening import COORDINATES, SEED
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 

@@ -10,13 +10,11 @@ from sklearn.exceptions import ConvergenceWarning
 from tests.questions import settle_ask
 
 from fmtc import Settings
-from fmtc.client import Ready, open_client
 from fmtc.errors import RefusedError
-from fmtc.protocol.graph.finish import FINISH, common_numbers
+from fmtc.protocol.graph.finish import FINISH, SETTLE, common_numbers
 from fmtc.protocol.graph.number import NUMBER
-from fmtc.protocol.graph.settle import SETTLE
 from fmtc.protocol.graph.state import Prepared
-from fmtc.state import reached
+from fmtc.protocol.state import Ready, open_client, reached
 
 
 @pytest.fixture

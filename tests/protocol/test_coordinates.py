@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
 from fmtc import FMTC, Solver, load
-from fmtc.protocol import moments
+from fmtc.protocol import units as moments
 
 
 def with_a_flag(n, seed):
@@ -39,7 +39,7 @@ def test_a_column_of_two_values_does_not_decide_the_clusters(monkeypatch):
     assert_array_equal(floor > 0, [False, False, True])
     assert_allclose(covariance[2, :2], 0, atol=1e-12)
     assert covariance[2, 2] >= floor[2] > 0.3
-    monkeypatch.setattr("fmtc.protocol.mixture.coordinates.LEAST", 0.0)  # as it was before
+    monkeypatch.setattr("fmtc.protocol.mixture.opening.LEAST", 0.0)  # as it was before
     assert agreement(fitted()) < 0.2
 
 

@@ -30,19 +30,15 @@ from fmtc.protocol.base import (
     privacy_table,
     unpack,
 )
-from fmtc.protocol.end import END
+from fmtc.protocol.common import END, SURVEY, VERDICT
 from fmtc.protocol.graph.finish import FINISH, Finish
-from fmtc.protocol.graph.hello import HELLO
 from fmtc.protocol.graph.number import NUMBER, SHARES, Presence
-from fmtc.protocol.graph.prepare import PREPARE
+from fmtc.protocol.graph.opening import HELLO, PREPARE
 from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.method import COMMON, METHODS, method_of
-from fmtc.protocol.mixture.seed import SEED
-from fmtc.protocol.moments import MOMENTS
-from fmtc.protocol.rescale import RESCALE
+from fmtc.protocol.mixture.opening import SEED
 from fmtc.protocol.sums.graph import FRAME
-from fmtc.protocol.survey import SURVEY
-from fmtc.protocol.verdict import VERDICT
+from fmtc.protocol.units import MOMENTS, RESCALE
 
 SIZES = {"D": 6, "d": 6, "k": 3, "K": 3, "m": 4}  # what both sides may know of shapes
 LENGTH = 2  # of a letter that only the message knows; k at most
@@ -285,7 +281,7 @@ def test_required_fields_are_checked_without_assertions_too():
 import sys
 import numpy as np
 from dataclasses import replace
-from fmtc.client import open_client
+from fmtc.protocol.state import open_client
 from fmtc.errors import RefusedError
 from fmtc.settings import Settings
 from fmtc.protocol.base import Message, unpack

@@ -11,7 +11,7 @@ from fmtc import FMTC, LocalTransport
 from fmtc.describe import Atlas, presence_of
 from fmtc.privacy.rules import Policy, Rules
 from fmtc.protocol.base import Nothing
-from fmtc.protocol.end import END, heard, told
+from fmtc.protocol.common import END, heard, told
 from fmtc.protocol.graph.number import NUMBER, Presence
 from fmtc.protocol.method import method_of, view_method
 from fmtc.protocol.mixture.conclude import CONCLUDE

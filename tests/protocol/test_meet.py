@@ -7,8 +7,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from fmtc import FMTC, LocalTransport, Settings, Solver, join_later, load, run
 from fmtc.errors import TrustError
-from fmtc.protocol.graph.hello import HELLO
-from fmtc.protocol.graph.meet import MEET
+from fmtc.protocol.graph.opening import HELLO, MEET
 from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.graph.state import GraphServer
 

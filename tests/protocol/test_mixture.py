@@ -10,19 +10,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fmtc import FMTC, LocalTransport, Settings, run
 from fmtc.errors import DataError, RefusedError
 from fmtc.mixture.starts import CATEGORY_WEIGHT, is_centred
-from fmtc.protocol.auto.choice import MIN_ENTROPY, MIN_GAIN
-from fmtc.protocol.auto.probe import PROBE
+from fmtc.protocol.auto import PROBE
 from fmtc.protocol.base import pack
+from fmtc.protocol.choice import MIN_ENTROPY, MIN_GAIN
 from fmtc.protocol.method import view_method
-from fmtc.protocol.mixture.axes import AXES, n_axes
 from fmtc.protocol.mixture.conclude import CONCLUDE
-from fmtc.protocol.mixture.coordinates import COORDINATES
 from fmtc.protocol.mixture.em import EM, statistics_of
-from fmtc.protocol.mixture.seed import SEED, STEPS
+from fmtc.protocol.mixture.opening import AXES, COORDINATES, SEED, SEED_STEPS, n_axes
 from fmtc.protocol.mixture.state import MixtureServer, Seeding
-from fmtc.protocol.moments import MOMENTS
-from fmtc.protocol.rescale import RESCALE
-from fmtc.server import ServerState
+from fmtc.protocol.state import ServerState
+from fmtc.protocol.units import MOMENTS, RESCALE
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -286,7 +283,7 @@ def test_starts_end_in_parameters_that_an_e_step_can_take():
     for client in game.clients.values():
         assert_allclose(client.counts.sum(axis=1), len(client.X))
         assert_array_equal(client.starts, mixture.keep)
-    assert SEED.times(game.server, game.settings) == STEPS
+    assert SEED.times(game.server, game.settings) == SEED_STEPS
 
 
 # ---------------------------------------------------------------------------------------------------------- the rounds

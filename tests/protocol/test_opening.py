@@ -11,10 +11,8 @@ from numpy.testing import assert_allclose
 from fmtc import Settings
 from fmtc.errors import RefusedError
 from fmtc.protocol.base import Nothing, pack
-from fmtc.protocol.graph.hello import HELLO
-from fmtc.protocol.graph.prepare import PREPARE
-from fmtc.protocol.moments import MOMENTS
-from fmtc.protocol.rescale import RESCALE
+from fmtc.protocol.graph.opening import HELLO, PREPARE
+from fmtc.protocol.units import MOMENTS, RESCALE
 
 GLOBAL, WORDS = Settings(2, scale="global"), Settings(2, scale="tfidf")
 

@@ -16,9 +16,9 @@ from fmtc.errors import ClientError, DataError, InputError, LimitError, RefusedE
 from fmtc.models import AnchorModel, GraphModel
 from fmtc.privacy import keys
 from fmtc.privacy.accounting import epsilon_of, mu_of, raised
-from fmtc.protocol import private
 from fmtc.protocol.base import Message
 from fmtc.protocol.method import METHODS, method_of, view_method
+from fmtc.protocol.private import view as private
 from fmtc.protocol.sums.masking import Masked
 
 BOX = (-1, 1)

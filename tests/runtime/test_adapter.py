@@ -19,9 +19,9 @@ from fmtc import Settings
 from fmtc.errors import OwnError, RefusedError, SiteError
 from fmtc.privacy.ledger import LEDGER, read_lines
 from fmtc.protocol.base import Failure, Message, Nothing
-from fmtc.protocol.end import END
+from fmtc.protocol.common import END
 from fmtc.protocol.graph.finish import FINISH
-from fmtc.protocol.graph.hello import HELLO
+from fmtc.protocol.graph.opening import HELLO
 from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.graph.view import METHOD
 from fmtc.runtime.events import at_coordinator

@@ -17,12 +17,12 @@ from fmtc import ClientError, FileError, LocalTransport, RoundRecord, Settings, 
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Phase, array
-from fmtc.protocol.graph.settle import SETTLE_STEPS
+from fmtc.protocol.graph.finish import SETTLE_STEPS
 from fmtc.protocol.graph.state import Embedded, Numbered
 from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.method import Method, view_method
+from fmtc.protocol.state import RoundReport, ServerState, row_weights
 from fmtc.runtime.driver import Received, flatten, unflatten
-from fmtc.server import RoundReport, ServerState, row_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 

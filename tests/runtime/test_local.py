@@ -14,7 +14,7 @@ from fmtc.artifacts.files import read_tensors
 from fmtc.errors import RefusedError
 from fmtc.privacy.ledger import verify
 from fmtc.protocol.base import Message, Nothing, message_bytes, nbytes
-from fmtc.protocol.graph.prepare import PREPARE
+from fmtc.protocol.graph.opening import PREPARE
 from fmtc.protocol.graph.view import METHOD
 
 SETTINGS = Settings.of(n_clusters=3, max_iter=2, tol=0, n_init=1)

@@ -10,21 +10,20 @@ from numpy.testing import assert_array_equal
 from tests.questions import settle_ask
 
 from fmtc import FileError, LocalTransport, Settings, run
-from fmtc.client import open_client
 from fmtc.errors import LimitError, RefusedError
 from fmtc.privacy.ledger import FileLedger, verify
 from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.protocol.base import Message, Nothing, digest
-from fmtc.protocol.end import END
+from fmtc.protocol.common import END
+from fmtc.protocol.graph.finish import SETTLE
 from fmtc.protocol.graph.number import NUMBER
-from fmtc.protocol.graph.prepare import PREPARE
+from fmtc.protocol.graph.opening import PREPARE
 from fmtc.protocol.graph.round import ROUND
-from fmtc.protocol.graph.settle import SETTLE
 from fmtc.protocol.graph.state import Placed
 from fmtc.protocol.graph.view import METHOD
-from fmtc.protocol.rescale import RESCALE
+from fmtc.protocol.state import become, open_client
+from fmtc.protocol.units import RESCALE
 from fmtc.runtime.node import ClientNode, FolderStore, read_state, write_state
-from fmtc.state import become
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 

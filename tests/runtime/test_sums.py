@@ -13,9 +13,9 @@ from fmtc.errors import AbortedError, ClientError
 from fmtc.privacy.identity import PINS, fingerprint_of, write_pins
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines
 from fmtc.protocol.base import Message
-from fmtc.protocol.graph import settle
+from fmtc.protocol.graph import finish as settle
 from fmtc.protocol.method import view_method
-from fmtc.protocol.mixture.seed import SEED
+from fmtc.protocol.mixture.opening import SEED
 from fmtc.protocol.sums.graph import FRAME, MATCH
 from fmtc.protocol.sums.masking import Masked
 from fmtc.runtime import kitclient

@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 
 from fmtc.errors import DataError
 from fmtc.tables import Reading, read_columns
-from fmtc.tables.kinds import KINDS
+from fmtc.tables.findings import Kind
 from fmtc.tables.survey import survey
 
 SALT = "a secret of the silos"
@@ -19,7 +19,7 @@ def test_files_are_read_leniently(tmp_path):
     silos = read_columns([tmp_path / "a.csv"], Reading(id_column="id", label_column="class"))
     assert silos["a"].names == ("x", "y", "z")
     said = survey(silos["a"], SALT)
-    assert_array_equal(said.kinds, [KINDS.index(word) for word in ("numbers", "text", "nothing")])
+    assert_array_equal(said.kinds, [Kind.NUMBERS, Kind.TEXT, Kind.NOTHING])
     assert_array_equal(said.missing, [1, 0, 2])
     mixed = read_columns([tmp_path / "a.csv", tmp_path / "b.npy"], Reading(drop=["id", "class"]))
     assert (mixed["b"].names, mixed["b"].width, mixed["b"].n_rows) == (None, 2, 2)

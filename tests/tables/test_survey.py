@@ -14,13 +14,11 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from fmtc.errors import RefusedError
 from fmtc.protocol.base import Nothing, pack, unpack
-from fmtc.protocol.graph.hello import HELLO
-from fmtc.protocol.survey import SURVEY
-from fmtc.protocol.verdict import VERDICT
+from fmtc.protocol.common import SURVEY, VERDICT
+from fmtc.protocol.graph.opening import HELLO
 from fmtc.schema import Column, Schema
 from fmtc.tables import Columns, Finding, Reading, compare, explain, read_columns
-from fmtc.tables.findings import UNITS
-from fmtc.tables.kinds import CATEGORY, CODES, KINDS, LIMIT, SMALLEST, TEXT
+from fmtc.tables.findings import CODES, LIMIT, SMALLEST, UNITS, Kind
 from fmtc.tables.survey import as_numbers, from_verdict, survey
 
 SALT = "a secret of the silos"
@@ -178,7 +176,7 @@ def test_missing_infinite_and_empty_columns():
 
 def test_a_column_without_a_name():
     findings = found(three(a=people(0).rename({"slope": ""})))
-    assert ("a", "no name", 5, float(KINDS.index("no name"))) in brief(findings)
+    assert ("a", "no name", 5, float(Kind.NAMELESS)) in brief(findings)
 
 
 def test_too_few_rows():
@@ -656,4 +654,4 @@ def test_a_schema_decides_what_is_compared(tmp_path):
     (columns,) = read_columns([path], Reading(schema=schema)).values()
     assert columns.names == ("age", "sex")  # in the order of the schema, as a run would have them
     assert columns.content["sex"].to_list() == [0.0, 1.0, None]
-    assert survey(columns, SALT).kinds.tolist() == [TEXT, CATEGORY]
+    assert survey(columns, SALT).kinds.tolist() == [Kind.TEXT, Kind.CATEGORY]

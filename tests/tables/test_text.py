@@ -21,7 +21,7 @@ from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.errors import DataError, InputError, RefusedError
 from fmtc.models import base
 from fmtc.protocol.base import pack
-from fmtc.protocol.rescale import RESCALE
+from fmtc.protocol.units import RESCALE
 from fmtc.tables import Reading, TextRecipe, hashed_counts, read_silos
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")

@@ -16,9 +16,9 @@ from fmtc import Privacy, Settings, Solver
 from fmtc.errors import DataError
 from fmtc.kernels.projection import RidgeFactors
 from fmtc.privacy.keys import Keys
-from fmtc.protocol import private
 from fmtc.protocol.base import pack, value_digest
 from fmtc.protocol.method import view_method
+from fmtc.protocol.private import view as private
 from fmtc_bench.audits.attacker import statistics
 from fmtc_bench.audits.runs import audit_canary, audit_influence, audit_members, audit_span
 from fmtc_bench.audits.tap import UNPLANNED, PrivateStages, tapped_run

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
-from fmtc.protocol import private
+from fmtc.protocol.private import view as private
 from fmtc_bench.baselines import NoisyAnchors, PublicAnchors, public_anchors
 from fmtc_bench.datasets import synthetic
 

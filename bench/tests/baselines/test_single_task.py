@@ -10,10 +10,10 @@ from tests.views import graph_view
 from threadpoolctl import threadpool_limits
 
 from fmtc import Solver
-from fmtc.kernels.embedding import nystroem
 from fmtc.metrics import clustering_accuracy as accuracy
 from fmtc_bench.baselines import USC, KMeansAlone, KMeansUnion, SklearnSpectral, StSC
 from fmtc_bench.baselines.base import SpectralGraph, seed_of, unit_rows
+from fmtc_bench.baselines.nystroem import nystroem
 from fmtc_bench.baselines.single_task import apart, union
 
 METHODS = [StSC, USC, KMeansAlone, KMeansUnion]

@@ -7,7 +7,7 @@ import secrets
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,7 @@ def check(
     silo, which then code categories alike. --write-bounds names the columns that are numbers and holds no value from
     the files: bounds that are read from data are not public, and would break the promise of a private run.
     """
-    from ..tables.doubts import codes_in
+    from ..tables.values import codes_in
 
     words = Words()
     if bool(files) == (kit_path is not None):
@@ -277,7 +277,7 @@ def as_document(
                 "columns": columns[silo].names if silo in columns else None,
                 "errors": explain(findings, silo, columns, ERROR, FLAGS),
                 "notes": explain(findings, silo, columns, NOTE, FLAGS),
-                "findings": [asdict(finding) for finding in findings if finding.silo == silo],
+                "findings": [finding.to_dict() for finding in findings if finding.silo == silo],
             }
             for silo in silos
         ],

@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from ..demo import Gain
     from ..describe import Atlas, Explanation
 
-EXAMPLES = {  # columns, and flags that suit them
-    "hospitals": (
-        "30 measurements, patient (the name of a row) and diagnosis (what is known)",
-        "-k 2 --label-column diagnosis",
-    ),
-    "digits": (
-        "64 pixels, image (the name of a row) and digit (its class)",
-        "-k 10 --id-column image --label-column digit",
-    ),
-}
-
 
 @main_group.command(
     short_help="See it work on the tables of four hospitals.",
@@ -48,8 +37,8 @@ Examples:
 )
 @click.option("--data", "name", default="breast_cancer", show_default=True, metavar="NAME", cls=Option,
               help="Whose tables: breast_cancer comes with scikit-learn; fmtc-bench adds heart_disease.")  # fmt: skip
-@click.option("--tables", type=click.Choice(tuple(EXAMPLES)), cls=Option,
-              help="Only write tables to try the other commands on: of four hospitals, or of digits.")  # fmt: skip
+@click.option("--tables", type=click.Choice(("hospitals",)), cls=Option,
+              help="Only write tables to try the other commands on.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), cls=Option,
               help="Folder to write.  [default: fmtc-demo; with --tables, the one you are in]")  # fmt: skip
 @click.option("--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0, cls=Option,
@@ -77,11 +66,10 @@ def demo(
     --tables hospitals only writes university.csv, city.csv, county.csv and island.csv: 559 women with a lump in the
     breast, 30 measurements of cells, a tenth of them missing, `patient` and the `diagnosis`. new.csv has ten more
     patients of the university hospital, without a diagnosis. They are scikit-learn's breast cancer data; the hospitals
-    and the gaps are ours. --tables digits: north.csv, south.csv and west.csv, 300 images of handwritten digits each,
-    and new.csv with 100 more, without `digit`.
+    and the gaps are ours.
     """
     if tables is not None:
-        return _write_tables(tables, out or Path(), force, as_json)
+        return _write_tables(out or Path(), force, as_json)
     from ..artifacts.files import new_folder, write_file, write_json
     from ..artifacts.runs import read_explanation, versions
     from ..demo import LITTLE, draw_demo, gains, story_of, verdict
@@ -212,21 +200,21 @@ def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
     return table
 
 
-def _write_tables(name: str, out: Path, force: bool, as_json: bool) -> None:
+def _write_tables(out: Path, force: bool, as_json: bool) -> None:
     """Write files to try the other commands on."""
     from ..artifacts.files import write_file
     from ..demo import example_tables
 
     words = Words()
-    tables = {out / file: table for file, table in example_tables(name).items()}
+    tables = {out / file: table for file, table in example_tables().items()}
     for path in tables:
         free_path(path, force)
     out.mkdir(parents=True, exist_ok=True)
     for path, table in tables.items():
         write_file(path, as_csv(table, float_precision=None))
-    columns, options = EXAMPLES[name]
     *silos, _ = tables
+    columns = "30 measurements, patient (the name of a row) and diagnosis (what is known)"
     words.say(f"wrote {', '.join(map(str, tables))}: {columns}")
-    words.say(f"try: fmtc fit {shlex.join(map(str, silos))} {options} --out run")
+    words.say(f"try: fmtc fit {shlex.join(map(str, silos))} -k 2 --label-column diagnosis --out run")
     if as_json:
         print_json({"files": [str(path) for path in tables], "rows": [table.height for table in tables.values()]})

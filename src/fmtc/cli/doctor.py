@@ -10,8 +10,6 @@ import click
 from rich.padding import Padding
 from rich.text import Text
 
-from ..tables.reading import Reading
-from .options import SILO, reading_options
 from .program import Option, main_group
 from .words import Words, plural, print_json, show
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   fmtc doctor
-  fmtc doctor --kit north --data ours.parquet --id-column patient
+  fmtc doctor --kit north
   fmtc doctor --kit coordinator --json
 
 \b
@@ -34,32 +32,21 @@ Exit codes:
 )
 @click.option("--kit", "kit_path", type=click.Path(path_type=Path), cls=Option,
               help="Folder that `fmtc federation init` made for you; left out, only this machine.")  # fmt: skip
-@click.option("--data", type=click.Path(path_type=Path), cls=Option, help="Your rows: can a run use them?")
 @click.option("--out", type=click.Path(path_type=Path), default=".", cls=Option,
               help="Folder you are going to write: is there room?  [default: the current one]")  # fmt: skip
-@reading_options(*SILO)
 @click.pass_context
-def doctor(
-    ctx: click.Context,
-    /,
-    kit_path: Path | None,
-    data: Path | None,
-    out: Path,
-    reading: Reading,
-    as_json: bool,
-) -> None:
+def doctor(ctx: click.Context, /, kit_path: Path | None, out: Path, as_json: bool) -> None:
     """Look for what may keep this machine from a federation, and say what to do about it.
 
-    Versions, certificates, permissions, policy, proxies, the way to the coordinator, clock, disk and data. Changes
-    nothing and sends nothing of your rows.
+    Versions, certificates, permissions, policy, proxies, the way to the coordinator, clock and disk. Changes nothing.
+    `fmtc check` looks at your rows.
     """
-    from ..artifacts.runs import EXTRAS
     from ..runtime.flare.doctor import examine
 
     words = Words()
     checks = []
     with words.warnings_as_notes():
-        for check in examine(kit_path, data=data, reading=reading, out=out, extras=EXTRAS):
+        for check in examine(kit_path, out=out):
             checks.append(check)
             _show(words, check)
     failed = sum(not check.ok for check in checks)

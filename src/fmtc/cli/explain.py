@@ -346,9 +346,9 @@ def _show_row(console: Console, what: str, why: RowExplanation, run: Path) -> No
     first = Text.assemble((f"{printable(what)}: ", ""), (printable(why.title(why.cluster)), "bold"))
     show(console, Text.assemble(first, f", probability {100 * why.probability:.0f} %"))
     kept = read_explanation(run)
-    sentence = Explanation.from_dict(kept).clusters[why.cluster].sentence if kept else ""
-    if sentence:
-        show(console, Text(f"Rows of this cluster: {printable(sentence)}", "dim"))
+    differences = Explanation.from_dict(kept).clusters[why.cluster].differences if kept else ()
+    if differences:
+        show(console, Text(f"Rows of this cluster: {printable('; '.join(map(str, differences)))}", "dim"))
     if why.cluster == why.second:
         return
     show(console, Text(f"\nWhat speaks for it, against {printable(why.title(why.second))}"))

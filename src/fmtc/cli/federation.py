@@ -852,7 +852,7 @@ def _write_silo(
     from ..estimator import read_settings
     from ..protocol.graph.round import ROUND
     from ..protocol.mixture.em import EM
-    from ..protocol.private import LOOPS
+    from ..protocol.private.view import LOOPS
     from ..runtime.driver import Received, RunRecord
     from ..settings import Privacy
 

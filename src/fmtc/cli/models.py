@@ -568,7 +568,7 @@ def show_atlas_of(run: Path, as_json: bool) -> None:
 
 def show_wire(as_json: bool) -> None:
     """The declarations of all messages of a run."""
-    from ..protocol.auto.view import METHOD
+    from ..protocol.auto import METHOD
     from ..protocol.base import LETTERS, declared
     from ..protocol.method import COMMON
 

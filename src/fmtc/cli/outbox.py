@@ -89,8 +89,7 @@ def _runs(path: Path) -> list[dict[str, Any]]:
 
 def _about(path: Path, client: str, run: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     kinds = [line["kind"] for line in lines if line["fields"]]
-    from ..protocol import advice, base
-    from ..protocol.auto import view as auto
+    from ..protocol import advice, auto, base
     from ..protocol.method import COMMON
 
     sent = base.sent((*COMMON, *auto.METHOD.phases, *advice.METHOD.phases), totals(lines))

@@ -160,24 +160,11 @@ def size_of(silos: Sequence[Silo]) -> str:
 def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool, accept_units: bool = True) -> None:
     """Notes about missing cells, constant columns, and values that look wrong.
 
-    `scaled`: whether the run gives all columns the same weight; `accept_units`: as in `fmtc.tables.doubts.remarks`.
+    `scaled`: whether the run gives all columns the same weight; `accept_units`: as in `fmtc.tables.remarks`.
     """
-    from ..tables import constant_columns, missing_line, remarks
+    from ..tables.values import gaps, remarks
 
-    if line := missing_line(silos):
-        words.note(line)
-    constant = constant_columns(silos)
-    if constant:
-        shown = [
-            f"{name} ({'every silo' if len(where) == len(silos) else ', '.join(where)})" if len(silos) > 1 else name
-            for name, where in list(constant.items())[:5]
-        ]
-        more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
-        words.note(
-            f"{plural(len(constant), 'column')} with one value or none in all rows of a silo, which cannot help there: "
-            f"{', '.join(shown)}{more}"
-        )
-    for remark in remarks(silos, scaled=scaled, accept_units=accept_units, wording=FLAGS):
+    for remark in [*gaps(silos), *remarks(silos, scaled=scaled, accept_units=accept_units, wording=FLAGS)]:
         words.note(remark)
 
 

@@ -1,10 +1,10 @@
 """What clusters are, in words: facts first, then how they are worded."""
 
 from .atlas import FLAGS, Atlas, Concept, Feature, draw, draw_models, presence_of
-from .clusters import Cluster, Difference, Explanation, Histogram, explain, explain_silos, percents_of
+from .clusters import Cluster, Difference, Explanation, Histogram, explain_silos, percents_of
 from .features import Features, Lookup
 from .reasons import RowExplanation, explain_row
-from .words import FEW, empty_clusters_sentence, held_words, lone_words, percents
+from .words import FEW, empty_clusters_sentence, held_words, listing, lone_words, percents
 
 __all__ = [
     "FEW",
@@ -22,10 +22,10 @@ __all__ = [
     "draw",
     "draw_models",
     "empty_clusters_sentence",
-    "explain",
     "explain_row",
     "explain_silos",
     "held_words",
+    "listing",
     "lone_words",
     "percents",
     "percents_of",

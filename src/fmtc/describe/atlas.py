@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..kernels.alignment import has_direction, likeness
 from ..models import ClientModel, Member, Presence
-from .documents import built
-from .features import Features
+from .documents import Document
+from .features import Features, Named
 from .words import (
     ALL_ALONE,
     FEW,
@@ -40,7 +40,7 @@ MATCHED, UNSURE, ALONE = FLAGS = ("matched", "unsure", "unique")
 
 
 @dataclass(frozen=True)
-class Feature:
+class Feature(Named):
     """A column, a level of a category, or a word, and how much a concept has of it.
 
     Parameters
@@ -80,11 +80,6 @@ class Feature:
 
     def __str__(self) -> str:
         return f"{self.what} {self.value}"
-
-    @property
-    def what(self) -> str:
-        """The column, and the level of a category."""
-        return f"{self.column}: {self.level}" if self.level else self.column
 
     @property
     def value(self) -> str:
@@ -151,7 +146,7 @@ class Concept:
 
 
 @dataclass(frozen=True)
-class Atlas:
+class Atlas(Document):
     """The concepts of a federation.
 
     Parameters
@@ -217,16 +212,6 @@ class Atlas:
         ]
         return html_table(heads, lines, ["? unsure, ! unique to this silo", *self.notes])
 
-    def to_dict(self) -> dict[str, Any]:
-        """In what JSON knows."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Undo `to_dict`."""
-        found: Self = built(cls, document)
-        return found
-
 
 # --------------------------------------------------------------------------------------------------- what silos know
 
@@ -251,20 +236,12 @@ def presence_of(labels: Any, n_concepts: int, least: int = FEW) -> Presence:
 # --------------------------------------------------------------------------------------------------------- comparing
 
 
-@dataclass(frozen=True, eq=False)
-class Compared:
+class Compared(NamedTuple):
     """How alike the members of concepts are; one row for each silo."""
 
     there: Array  # m x k of bool: the silo has the concept
     cosine: Array  # m x k, to the mean of the other members; 0 without any
-    lead: Array  # m x k, over the second concept
-    blank: Array  # m x k of bool: other silos have it, and this one has no other cluster to set it apart from
-
-    @property
-    def flags(self) -> Array:
-        """Of each silo and concept, a place in `FLAGS`; m x k."""
-        unsure = (self.cosine < SURE) | (self.lead < LEAD)
-        return np.where((self.cosine < UNIQUE) & ~self.blank, 2, np.where(unsure, 1, 0))
+    flags: Array  # m x k, a place in `FLAGS`
 
 
 def compare(signatures: Sequence[Array], presence: Sequence[Presence | None]) -> Compared:
@@ -296,12 +273,15 @@ def compare(signatures: Sequence[Array], presence: Sequence[Presence | None]) ->
     """
     S = np.array(signatures, dtype=np.float64)
     known = has_direction(S)
-    shares = np.array([known[t] if one is None else [np.nan if share is None else share for share in one]
-                       for t, one in enumerate(presence)], dtype=np.float64).reshape(known.shape)  # fmt: skip
+    told: list[Any] = [known[t] if one is None else one for t, one in enumerate(presence)]
+    shares = np.array(told, dtype=np.float64).reshape(known.shape)  # NaN for fewer than five rows
     there, counted = ~(shares == 0), shares > 0
     found = likeness(S, counted)
-    elsewhere = counted.sum(axis=0) - counted > 0
-    return Compared(there, np.clip(found.cosine, -1, 1), found.lead, there & elsewhere & ~known)
+    cosine = np.clip(found.cosine, -1, 1)
+    # other silos have it, and this one has no other cluster to set it apart from
+    blank = there & (counted.sum(axis=0) - counted > 0) & ~known
+    unsure = (cosine < SURE) | (found.lead < LEAD)
+    return Compared(there, cosine, np.where((cosine < UNIQUE) & ~blank, 2, np.where(unsure, 1, 0)))
 
 
 # ---------------------------------------------------------------------------------------------------------- drawing

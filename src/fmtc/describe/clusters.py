@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError
 from ..kernels.alignment import has_direction, likeness
-from ..schema import Schema
 from .contrasts import TOP, Contrasts, Table
-from .documents import built
-from .features import Features
+from .documents import Document
+from .features import Features, Named
 from .words import FEW, HASHED, UNMATCHED, both_written, held_words, html_table, percent, percents, with_unit
 
 Array = np.ndarray
@@ -37,7 +36,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Named):
     """A column in which a cluster differs from the other rows of its silo.
 
     Parameters
@@ -64,8 +63,6 @@ class Difference:
     thalach 129 bpm against 150
     >>> print(Difference("sex", "category", 0.83, 0.62, 0.4, level="male"))
     sex: male 83 % against 62 %
-    >>> Difference("age", "number", 61.3, 53.0, 0.9).phrase
-    'older (mean 61.3 against 53.0)'
     >>> print(Difference("age", "number", 61.3, 53.0, 0.9, agreed=False))
     age differs by silo
     """
@@ -82,11 +79,6 @@ class Difference:
 
     def __str__(self) -> str:
         return f"{self.what} {self.values}"
-
-    @property
-    def what(self) -> str:
-        """The column, and the level of a category."""
-        return f"{self.column}: {self.level}" if self.kind == "category" else self.column
 
     @property
     def values(self) -> str:
@@ -113,23 +105,8 @@ class Difference:
             return f"{'mostly' if self.inside >= 0.5 else 'more'} {what}"
         return f"{'hardly any' if self.inside < 0.05 else 'less'} {what}"
 
-    @property
-    def phrase(self) -> str:
-        """As part of a sentence: ``older (mean 61 against 53)``, ``more often male (83 % against 62 %)``."""
-        if not self.agreed:
-            return str(self)
-        more = self.inside > self.outside
-        if self.kind == "word":
-            return f"{self.column} in {percent(self.inside)} of the rows against {percent(self.outside)}"
-        if self.kind == "category":
-            return f"{'more' if more else 'less'} often {_level(self.column, self.level)} ({self.values})"
-        if self.column.lower() in _COMPARED:
-            return f"{_COMPARED[self.column.lower()][not more]} (mean {self.values})"
-        return str(self)
-
 
 _PLAIN = {"sex", "gender", "species", "country"}  # columns whose levels say what they are
-_COMPARED = {"age": ("older", "younger"), "height": ("taller", "shorter"), "weight": ("heavier", "lighter")}
 
 
 def _level(column: str, level: str) -> str:
@@ -172,22 +149,6 @@ class Cluster:
         """Rows, as people may see them: few are not counted."""
         return f"< {FEW}" if 0 < self.rows < FEW else f"{self.rows:,}"
 
-    @property
-    def sentence(self) -> str:
-        """What sets it apart, in the table's own terms; empty where nothing does.
-
-        Examples
-        --------
-        >>> from fmtc.describe import Cluster, Difference
-        >>> sex = Difference("sex", "category", 0.83, 0.62, 0.4, level="male")
-        >>> Cluster(0, 40, 0.2, (Difference("age", "number", 61.3, 53.0, 0.9), sex)).sentence
-        'Older (mean 61.3 against 53.0), more often male (83 % against 62 %).'
-        """
-        said = ", ".join(difference.phrase for difference in self.differences)
-        first = self.differences[0] if self.differences else None
-        starts = first is not None and not said.startswith(first.column)  # a name of a column keeps its letters
-        return f"{said[:1].upper() if starts else said[:1]}{said[1:]}." if said else ""
-
     def counted(self, share: str) -> str:
         """Such as ``40 rows (20 %)``; `share` as it is printed."""
         return f"{self.size} rows ({share})" if self.rows else "no rows"
@@ -202,7 +163,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Document):
     """What the clusters of a model are.
 
     Parameters
@@ -220,9 +181,9 @@ class Explanation:
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc.describe import explain
+    >>> from fmtc.describe import Features, explain_silos
     >>> X = np.column_stack([np.repeat([150.0, 129.0], 20) + np.tile([-4.0, 4.0], 20), np.tile([1.0, 2.0], 20)])
-    >>> print(explain(X, np.repeat([0, 1], 20), feature_names=["thalach", "slope"]))
+    >>> print(explain_silos({"all": X}, {"all": np.repeat([0, 1], 20)}, Features(["thalach", "slope"])))
     40 rows, 2 clusters
     cluster 0: high thalach, 20 rows (50 %)
       thalach 150 against 129
@@ -273,16 +234,6 @@ class Explanation:
         ]
         return html_table(heads, lines, self.notes)
 
-    def to_dict(self) -> dict[str, Any]:
-        """In what JSON knows."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Undo `to_dict`."""
-        found: Self = built(cls, document)
-        return found
-
 
 def percents_of(clusters: Sequence[Cluster]) -> list[str]:
     """Printed shares of all clusters of a silo, or of all silos."""
@@ -290,44 +241,6 @@ def percents_of(clusters: Sequence[Cluster]) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------------------- explaining
-
-
-def explain(
-    X: Any,
-    labels: Any,
-    *,
-    schema: Schema | None = None,
-    feature_names: Sequence[str] | None = None,
-    client: str = "all",
-    n_clusters: int | None = None,
-    names: Mapping[int, str] | None = None,
-) -> Explanation:
-    """What the clusters of one silo are.
-
-    Parameters
-    ----------
-    X : array or sparse array of shape (n_samples, n_features)
-        As the table has it: numbers, codes of categories where `schema` says so, NaN where a cell is missing.
-    labels : array of int of shape (n_samples,)
-    schema : Schema, optional
-        What the columns hold. Without it all are numbers.
-    feature_names : sequence of str, optional
-        Names of the columns where there is no schema; without either they are counted.
-    client : str
-        Name of the silo.
-    n_clusters : int, optional
-        Number of clusters, those without rows included; by default up to the largest label.
-    names : mapping of int to str, optional
-        Names that somebody gave to clusters.
-
-    Returns
-    -------
-    Explanation
-    """
-    if schema is not None and len(schema.columns) != X.shape[1]:
-        raise DataError(f"the schema has {len(schema.columns)} columns, the rows have {X.shape[1]}")
-    features = Features.of(schema, feature_names)
-    return explain_silos({client: X}, {client: labels}, features, n_clusters=n_clusters, names=names)
 
 
 def explain_silos(
@@ -344,12 +257,15 @@ def explain_silos(
 
     Parameters
     ----------
-    rows, labels : mapping of client to array
-        As in `explain`, for each silo. Sparse rows of texts are tf-idf weights.
+    rows : mapping of client to array or sparse array of shape (n_samples, n_features)
+        As the table has it: numbers, codes of categories, NaN where a cell is missing; of texts tf-idf weights.
+    labels : mapping of client to array of int of shape (n_samples,)
     features : Features
         What columns are called. Of texts whose words are not known, a note says so.
-    n_clusters, names
-        As in `explain`.
+    n_clusters : int, optional
+        Number of clusters, those without rows included; by default up to the largest label.
+    names : mapping of int to str, optional
+        Names that somebody gave to clusters.
     matched : bool
         Whether the same number means the same cluster in all silos.
     held : collection of str
@@ -360,7 +276,7 @@ def explain_silos(
     -------
     Explanation
     """
-    y = _checked(rows, labels)
+    y = {client: np.asarray(labels[client]).astype(np.int64, copy=False) for client in rows}
     k = n_clusters or 1 + max((int(part.max(initial=0)) for part in y.values()), default=0)
     common = [client for client in rows if client not in held] or list(rows)
     table = Table.of(rows, features)
@@ -373,15 +289,6 @@ def explain_silos(
     alike |= _likeness({client: parts[client] for client in common}, sizes)
     notes = _notes(features, matched or len(rows) < 2, [client for client in rows if client in held])
     return Explanation(clusters, silos, alike, notes).renamed(names or {})
-
-
-def _checked(rows: Mapping[str, Any], labels: Mapping[str, Any]) -> dict[str, Array]:
-    """Labels of each silo, one for each row."""
-    found = {client: np.asarray(labels[client]).astype(np.int64, copy=False) for client in rows}
-    for client, X in rows.items():
-        if X.shape[0] != len(found[client]):
-            raise DataError(f"client {client!r} has {X.shape[0]} rows and {len(found[client])} labels")
-    return found
 
 
 def _contrasted(
@@ -492,4 +399,4 @@ def _clearest(differences: Sequence[Difference], many: int) -> tuple[str, ...]:
     return tuple(one.short for one in clear[: many + (bool(some) and some[0].kind == "word")])
 
 
-__all__ = ["Cluster", "Difference", "Explanation", "Histogram", "explain", "explain_silos", "percents_of"]
+__all__ = ["Cluster", "Difference", "Explanation", "Histogram", "explain_silos", "percents_of"]

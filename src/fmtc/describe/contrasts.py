@@ -106,8 +106,8 @@ class Table:
         f = len(self.columns)
         known, sums, squares = np.zeros((k, f)), np.zeros((k, f)), np.zeros((k, f))
         numbers = self.level < 0
-        with np.errstate(invalid="ignore"):
-            centre = np.nan_to_num(_column_means(X))
+        filled = np.maximum((~np.isnan(X)).sum(axis=0), 1)
+        centre = np.nansum(X, axis=0, dtype=np.float64) / filled
         for begin in range(0, len(y), BLOCK):
             block = np.asarray(X[begin : begin + BLOCK], dtype=np.float64)
             H = sp.csr_array((np.ones(len(block)), (y[begin : begin + BLOCK], np.arange(len(block)))), (k, len(block)))
@@ -202,16 +202,6 @@ def _edges(parts: Sequence[Array]) -> Array:
     if high - low <= 0:  # nearly all are equal
         low, high = different[0], different[-1]
     return np.linspace(low, high, BINS + 1)
-
-
-def _column_means(X: Array) -> Array:
-    total, known = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-    for begin in range(0, len(X), BLOCK):
-        block = np.asarray(X[begin : begin + BLOCK], dtype=np.float64)
-        there = np.isfinite(block)
-        total += np.where(there, block, 0.0).sum(axis=0)
-        known += there.sum(axis=0)
-    return np.divide(total, known, out=np.zeros_like(total), where=known > 0)
 
 
 __all__ = ["Contrasts", "Table"]

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
-from typing import Any, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, Self, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True)
+class Document:
+    """What is kept in a file of a run."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """In what JSON knows."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Undo `to_dict`."""
+        found: Self = built(cls, document)
+        return found
 
 
 def built(kind: Any, value: Any) -> Any:
@@ -28,4 +44,4 @@ def built(kind: Any, value: Any) -> Any:
     return value if value is None or not inside else built(inside[0], value)  # something | None
 
 
-__all__ = ["built"]
+__all__ = ["Document", "built"]

@@ -12,6 +12,18 @@ from ..schema import Schema
 Lookup = Callable[[Sequence[int]], Mapping[int, str]]
 
 
+class Named:
+    """A fact about a column or a level of a category, which has a `column` and a `level`."""
+
+    column: str
+    level: str
+
+    @property
+    def what(self) -> str:
+        """The column, and the level of a category."""
+        return f"{self.column}: {self.level}" if self.level else self.column
+
+
 @dataclass(frozen=True)
 class Features:
     """What the features of a table are called.
@@ -88,4 +100,4 @@ class Features:
         return words.get(column, f"column {column}" if self.names is None else str(self.names[column]))
 
 
-__all__ = ["Features", "Lookup"]
+__all__ = ["Features", "Lookup", "Named"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -117,7 +117,7 @@ class RowExplanation:
 
     def named(self, names: Mapping[int, str]) -> RowExplanation:
         """The same with names of clusters."""
-        return RowExplanation(**{**vars(self), "names": tuple(sorted(names.items()))})
+        return replace(self, names=tuple(sorted(names.items())))
 
     def title(self, cluster: int) -> str:
         """Number and name of a cluster."""
@@ -177,22 +177,15 @@ def explain_row(model: ClientModel, X: Any, features: Features) -> RowExplanatio
     second = int(others.argmax())
     table = _Row(model, X, features)
     parts = model.parts(X, first, second)
-    exact = parts is not None
-    if parts is None:
-        parts = table.replaced(first, second)
-    by_column = np.zeros(table.d)
-    columns = np.array([features.place(int(j))[0] for j in parts.features], dtype=np.int64)
-    np.add.at(by_column, columns, parts.contributions)
+    by_column = table.replaced(first, second) if parts is None else table.summed(parts)
     order = np.argsort(-np.abs(by_column), kind="stable")
     shown = [int(j) for j in order[:TOP] if by_column[j]]
     names = table.names(shown)
     reasons = tuple(Reason(names[j], table.shown(j), float(by_column[j])) for j in shown)
-    changes = table.changes(first, by_column, parts)
-    return RowExplanation(
-        first, second, probability, float(scores[first] - scores[second]), float(parts.start), reasons,
-        float(by_column.sum() - by_column[shown].sum()) if len(shown) < np.count_nonzero(by_column) else 0.0,
-        changes, exact,
-    )  # fmt: skip
+    rest = float(by_column.sum() - by_column[shown].sum()) if len(shown) < np.count_nonzero(by_column) else 0.0
+    start, margin = 0.0 if parts is None else float(parts.start), float(scores[first] - scores[second])
+    changes = table.changes(first, by_column)
+    return RowExplanation(first, second, probability, margin, start, reasons, rest, changes, exact=parts is not None)
 
 
 # ---------------------------------------------------------------------------------------------- what would change it
@@ -242,20 +235,23 @@ class _Row:
             found[numbers] = known[: len(numbers)]
         return found
 
-    def replaced(self, first: int, second: int) -> Parts:
+    def summed(self, parts: Parts) -> Array:
+        """What the features of each column add."""
+        found = np.zeros(self.d)
+        columns = np.array([self.features.place(int(j))[0] for j in parts.features], dtype=np.int64)
+        np.add.at(found, columns, parts.contributions)
+        return found
+
+    def replaced(self, first: int, second: int) -> Array:
         """What the margin loses when a column takes its usual value: that of a missing cell."""
         usual = self._of_numbers(self.model.usual, np.nan)
         rows = np.repeat(self.values[None], self.d + 1, axis=0)
         rows[np.arange(self.d), np.arange(self.d)] = usual
         scores = self.model.scores(rows.astype(self.X.dtype))
         margins = scores[:, first] - scores[:, second]
-        first_feature: dict[int, int] = {}
-        for feature in range(sum(len(self.codes.get(j, "1")) for j in range(self.d))):
-            first_feature.setdefault(self.features.place(feature)[0], feature)
-        features = np.array([first_feature[j] for j in range(self.d)], dtype=np.int64)
-        return Parts(features, margins[-1] - margins[:-1], 0.0)
+        return np.asarray(margins[-1] - margins[:-1])
 
-    def changes(self, first: int, by_column: Array, parts: Parts) -> tuple[Change, ...]:
+    def changes(self, first: int, by_column: Array) -> tuple[Change, ...]:
         """Smallest changes of single columns that lead to another cluster, by their size in spreads."""
         spreads = self.spreads()
         found: list[tuple[float, int, float]] = []

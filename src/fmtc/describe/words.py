@@ -64,10 +64,10 @@ def held_words(held: Sequence[str], kept: Mapping[str, str | None] | None = None
 def lone_words(lone: Sequence[str]) -> str:
     """That silos have no concept in common with any other, in a sentence."""
     names = ", ".join(map(repr, lone[:5])) + (f" and {len(lone) - 5} more" if len(lone) > 5 else "")
-    one = len(lone) == 1
+    have, their, them = ("has", "its", "it") if len(lone) == 1 else ("have", "their", "them")
     return (
-        f"{names} {'has' if one else 'have'} no concept in common with any other silo: {'its' if one else 'their'} "
-        f"clusters are {'its' if one else 'their'} own, and the others can teach {'it' if one else 'them'} little"
+        f"{names} {have} no concept in common with any other silo: {their} clusters are {their} own, and the others "
+        f"can teach {them} little"
     )
 
 
@@ -93,12 +93,16 @@ def empty_clusters_sentence(sizes: Iterable[Sequence[int] | Array], *, all_silos
     empty = [str(j) for j in np.flatnonzero(total == 0)]
     if not empty:
         return ""
-    listed = empty if len(empty) <= 6 else [*empty[:5], f"{len(empty) - 5} more"]
-    names = listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} and {listed[-1]}"
+    names = listing(empty if len(empty) <= 6 else [*empty[:5], f"{len(empty) - 5} more"])
     said = f"cluster{'s' if len(empty) > 1 else ''} {names} {'have' if len(empty) > 1 else 'has'} no rows"
     if not all_silos:
         return f"{said} in this silo"
     return f"{said}: fit again with fewer clusters ({len(total) - len(empty)} of {len(total)} have rows)"
+
+
+def listing(words: Sequence[str]) -> str:
+    """Such as: a, b and c."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def both_written(inside: float, outside: float) -> tuple[str, str]:

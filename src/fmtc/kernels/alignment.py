@@ -184,7 +184,7 @@ def match_clusters(signatures: Sequence[Array]) -> list[Array]:
     list of m int arrays of shape (k,)
         ``order[t][j]`` is the position, in client t's own list, of the cluster with number j.
     """
-    unit = [S / np.maximum(np.linalg.norm(S, axis=1, keepdims=True), np.finfo(S.dtype).tiny) for S in signatures]
+    unit = _units(signatures)
     starts = unit[: min(len(unit), 8)]
     _, orders = max((_match_to(unit, start) for start in starts), key=lambda found: found[0])
     ranks = np.mean(orders, axis=0)  # of each cluster of the reference: its mean rank in the clients' own lists
@@ -239,8 +239,7 @@ def match_concepts(signatures: Sequence[Array], n_concepts: int, seed: int = 0) 
     >>> [order.tolist() for order in match_concepts([np.array([a, b]), np.array([c, a])], 3)]
     [[0, -1, 1], [1, 0, -1]]
     """
-    unit = [S / np.maximum(np.linalg.norm(S, axis=1, keepdims=True), np.finfo(float).tiny) for S in signatures]
-    unit = _in_few_columns(unit)
+    unit = _in_few_columns(_units(signatures))
     everything, rng = np.vstack(unit), np.random.default_rng([seed, 5])
     starts = [S for S in unit if len(S) == n_concepts][:8]
     starts += [_unlike(everything, n_concepts, rng) for _ in range(RESTARTS)]
@@ -275,11 +274,10 @@ def propose_concepts(signatures: Sequence[Array]) -> int:
     >>> propose_concepts([np.array([a, b]), np.array([c, a])])
     3
     """
-    unit = [S / np.maximum(np.linalg.norm(S, axis=1, keepdims=True), np.finfo(float).tiny) for S in signatures]
-    rows = np.vstack(_in_few_columns(unit))
-    owner = np.repeat(np.arange(len(unit)), [len(S) for S in unit])
+    rows = np.vstack(_in_few_columns(_units(signatures)))
+    owner = np.repeat(np.arange(len(signatures)), [len(S) for S in signatures])
     sums, size = rows.copy(), np.ones(len(rows))
-    members = owner[:, None] == np.arange(len(unit))  # which clients have a cluster in the group
+    members = owner[:, None] == np.arange(len(signatures))  # which clients have a cluster in the group
     while len(sums) > 1:
         likeness = (sums @ sums.T) / np.outer(size, size)
         likeness[(members.astype(float) @ members.T) > 0] = -np.inf
@@ -316,6 +314,10 @@ def _order(numbers: Array, n_concepts: int) -> Array:
     order = np.full(n_concepts, -1)
     order[numbers] = np.arange(len(numbers))
     return order
+
+
+def _units(signatures: Sequence[Array]) -> list[Array]:
+    return [S / np.maximum(np.linalg.norm(S, axis=1, keepdims=True), np.finfo(S.dtype).tiny) for S in signatures]
 
 
 def _in_few_columns(parts: Sequence[Array]) -> list[Array]:

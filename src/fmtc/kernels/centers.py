@@ -8,10 +8,7 @@ from ..linalg.arrays import Array, asarray_like, cast, double, inner_products, i
 
 KMEANS_SAMPLE = 4_000  # rows for the restarts of k-means, or 40 per cluster if that is more; the last steps use all
 LLOYD_STEPS = 30  # over all rows, at most
-RESTART_STEPS, LOOK_EVERY = (
-    300,
-    8,
-)  # of the restarts on a device, at most; a device is asked whether they ended this often
+RESTART_STEPS, LOOK_EVERY = 300, 8  # of the restarts on a device, at most; how often it is asked if they ended
 
 
 def row_norms(Y: Array) -> Array:

@@ -35,11 +35,6 @@ class Judged:
     capped: Array  # m, bool
     odd: Array  # m, bool
 
-    @property
-    def calm(self) -> bool:
-        """Whether no slice has to change."""
-        return not (self.capped.any() or self.odd.any())
-
 
 def judge(W: Array, present: list[int] | None = None, *, compare: bool = True, widths: Array | None = None) -> Judged:
     """Which slices of a stack are too large or unlike the rest, and what they are to be multiplied by.
@@ -115,39 +110,34 @@ def affinities(W: Array, among: Array, sizes: Array) -> Array:
     of them), which is exact for three slices and needs one decomposition of a Gram matrix, not one for each slice: that
     of all columns, or that of the features if these are fewer.
     """
-    k, step = W.shape[1], -(-len(among) * W.shape[1] // MOST_COLUMNS)
-    some = among[::step]
-    size = dict(zip(among.tolist(), np.where(sizes > 0, sizes, 1.0).tolist(), strict=True))
+    (d, k, _), lengths = W.shape, np.where(sizes > 0, sizes, 1.0)
+    step = -(-len(among) * k // MOST_COLUMNS)
 
-    def columns(b: slice, slices: Array) -> Array:  # of unit norm, one slice after the other
-        part = np.moveaxis(W[b][:, :, slices], 2, 1) / np.array([size[t] for t in slices.tolist()])[:, None]
-        return part.reshape(len(part), -1)
+    def units(b: slice) -> Array:  # some rows of each slice, of unit norm
+        return np.moveaxis(W[b][:, :, among] / lengths, 2, 0)
 
-    if len(W) < len(some) * k:
-        B = columns(slice(None), among).reshape(len(W), len(among), k)
-        B = np.swapaxes(B, 0, 1)
-        Q = np.swapaxes(B @ _basis(np.swapaxes(B, 1, 2) @ B), 0, 1)
-        part = Q[:, ::step].reshape(len(W), -1)
-        lam, U = np.linalg.eigh(part @ part.T)
-        lam, U = lam[::-1][: DIRECTIONS * k], U[:, ::-1][:, : DIRECTIONS * k]
-        return _own_share(np.einsum("dmk,dr->mkr", Q, U[:, lam > FLAT * lam[0]], optimize=True))
-    gram = sum((B.T @ B for B in (columns(b, some) for b in blocks(W))), np.zeros(()))
-    own = _basis(np.array([gram[i : i + k, i : i + k] for i in range(0, len(gram), k)]))  # Q_t = W_t own_t
-    K = _blockwise(_blockwise(gram, own).T, own)  # products of all Q_t
-    lam, V = np.linalg.eigh((K + K.T) / 2)
-    lam, V = lam[::-1][: DIRECTIONS * k], V[:, ::-1][:, : DIRECTIONS * k]
-    lam, V = lam[lam > FLAT * lam[0]], V[:, lam > FLAT * lam[0]]
-    if len(some) == len(among):
-        C = (V * np.sqrt(lam)).reshape(len(among), k, -1)  # Q_t in these directions
+    own = _basis(sum((B.swapaxes(1, 2) @ B for B in map(units, blocks(W))), np.zeros(())))  # Q_t = W_t own_t
+
+    def directions(b: slice) -> Array:  # columns of Q_t, of some slices side by side
+        part = (units(b) @ own)[::step]
+        return np.moveaxis(part, 0, 1).reshape(part.shape[1], -1)
+
+    by_features = d < k * len(among[::step])
+    if by_features:
+        Q = directions(slice(None))
+        gram = Q @ Q.T
     else:
-        U = _blockwise((V / np.sqrt(lam)).T, own.swapaxes(1, 2)).T  # makes the directions from columns of W
-        inner, C = np.zeros((len(among), k, k)), np.zeros((len(among), k, len(lam)))
-        for b in blocks(W):
-            B = columns(b, among)
-            C += (B.T @ (columns(b, some) @ U)).reshape(C.shape)
-            B = B.reshape(len(B), -1, k)
-            inner += np.einsum("dmk,dmj->mkj", B, B, optimize=True)
-        C = _basis(inner).swapaxes(1, 2) @ C
+        gram = sum((Q.T @ Q for Q in map(directions, blocks(W))), np.zeros(()))
+    lam, V = np.linalg.eigh(gram)
+    kept = slice(-DIRECTIONS * k, None)
+    lam, V = lam[kept], V[:, kept]
+    lam, V = lam[lam > FLAT * lam[-1]], V[:, lam > FLAT * lam[-1]]
+    if step == 1 and not by_features:
+        return _own_share((V * np.sqrt(lam)).reshape(len(among), k, -1))
+    C = np.zeros((len(among), k, len(lam)))
+    for b in blocks(W):
+        U = V[b] if by_features else directions(b) @ (V / np.sqrt(lam))
+        C += (units(b) @ own).swapaxes(1, 2) @ U
     return _own_share(C)
 
 
@@ -164,12 +154,6 @@ def _basis(gram: Array) -> Array:
     lam, V = np.linalg.eigh(gram)
     there = lam > FLAT * np.maximum(lam[:, -1:], np.finfo(float).tiny)
     return V * np.where(there, 1 / np.sqrt(np.where(there, lam, 1.0)), 0.0)[:, None, :]
-
-
-def _blockwise(A: Array, own: Array) -> Array:
-    """Columns of A, k at a time, times one k x k matrix each; (n, m k), (m, k, k) -> (n, m k)."""
-    m, k, _ = own.shape
-    return np.swapaxes(np.swapaxes(A.reshape(-1, m, k), 0, 1) @ own, 0, 1).reshape(len(A), m * k)
 
 
 def pulls(T: Array, Z: Array, prox: Callable[[Array], Array], *, drop: bool = False) -> Array | None:

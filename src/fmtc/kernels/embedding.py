@@ -14,7 +14,6 @@ from ..linalg.sparse import affine
 from .graph import Graph
 
 MAX_RESIDUAL = 1e-5  # ||L v - lambda v|| of an eigenvector; above it the spectral start warns
-MIN_GAP = 0.1  # `nystroem` divides by 1 - lambda, or by this if it is less
 
 
 def nearest_orthonormal(M: Array) -> Array:
@@ -134,31 +133,3 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
         return graph.to_client_order(F * xp.where(-xp.amin(F, axis=0) > xp.amax(F, axis=0), -1, 1))
     peak = F[np.abs(F).argmax(axis=0), np.arange(n_clusters)]
     return graph.to_client_order(F * asarray_like(np.where(peak < 0, -1, 1), F))
-
-
-def nystroem(affinity: Any, degree: Array, F: Array, eigenvalues: Array) -> Array:
-    """Eigenvectors of the normalised Laplacian extended to new rows.
-
-    ``f_j(x) = sum_i a_i(x) F_ij / sqrt(d(x) d_i) / (1 - lambda_j)``, with d(x) the sum of the weights a_i(x). For a row
-    of the graph itself, with its own weights, this is exactly its row of F.
-
-    1 - lambda_j is replaced by 0.1 if it is less. With many columns for few rows, eigenvalues come close to 1 and
-    exceed it: the formula would then amplify noise, or reverse its sign.
-
-    Parameters
-    ----------
-    affinity : sparse array of shape (n_new, n)
-        Weights of new rows to the rows of the graph.
-    degree : array of shape (n,)
-        Of the rows of the graph.
-    F : array of shape (n, k)
-    eigenvalues : array of shape (k,)
-        lambda_j of the columns of F.
-
-    Returns
-    -------
-    array of shape (n_new, k)
-    """
-    gain = 1 / np.maximum(1 - eigenvalues, MIN_GAP)
-    scale = np.sqrt(np.ravel(affinity.sum(axis=1)))[:, None]
-    return (affinity @ (F / np.sqrt(degree)[:, None])) * gain / scale

@@ -96,14 +96,16 @@ def knn_weights(
     distance, neighbor = _neighbors(X, k)
     if bandwidth is None:
         bandwidth = bandwidth_scale * float(double(distance).mean()) or 1.0  # all rows equal: any width gives weight 1
-    weight = _gaussian(distance, bandwidth, X)
+    weight = cast(namespace(distance).exp(-0.5 * (distance / bandwidth) ** 2).clip(MIN_WEIGHT), X.dtype)
     del distance
     return (_symmetrized_on_device if is_tensor(X) else _symmetrized)(weight, neighbor, nonmutual_weight), bandwidth
 
 
 def _symmetrized(weight: np.ndarray, neighbor: np.ndarray, nonmutual_weight: float) -> sp.csr_array:
     """Symmetric graph of directed pairs; a pair without the reverse direction is multiplied by `nonmutual_weight`."""
-    directed = _csr_of_neighbors(weight, neighbor, len(weight))
+    n, k = weight.shape
+    begins = np.arange(0, n * k + 1, k, dtype=neighbor.dtype)
+    directed = sp.csr_array((weight.ravel(), neighbor.ravel(), begins), shape=(n, n))
     reverse = directed.T.tocsr()
     if nonmutual_weight == 1:
         return sp.csr_array(directed.maximum(reverse))
@@ -135,50 +137,28 @@ def _symmetrized_on_device(weight: Array, neighbor: Array, nonmutual_weight: flo
     return csr(weight[order], pair % n, begins, (n, n))
 
 
-def cross_affinity(X_new: Any, X: Any, n_neighbors: int | str, bandwidth: float) -> sp.csr_array:
-    """Gaussian weights of new rows to their nearest rows among X; (n_new, d), (n, d) -> (n_new, n)."""
-    distance, neighbor = _neighbors(X, resolve_neighbors(n_neighbors, X.shape[0]), X_new)
-    return _csr_of_neighbors(_gaussian(distance, bandwidth, X), neighbor, X.shape[0])
-
-
-def _gaussian(distance: Array, bandwidth: float, X: Any) -> Array:
-    """Weight of each pair of neighbours, in the precision of X; (rows, k) -> (rows, k)."""
-    return cast(namespace(distance).exp(-0.5 * (distance / bandwidth) ** 2).clip(MIN_WEIGHT), X.dtype)
-
-
-def _csr_of_neighbors(weight: np.ndarray, neighbor: np.ndarray, n: int) -> sp.csr_array:
-    """Weights as rows of a sparse matrix with n columns; the neighbours are the column numbers."""
-    rows, k = weight.shape
-    begins = np.arange(0, rows * k + 1, k, dtype=neighbor.dtype)
-    return sp.csr_array((weight.ravel(), neighbor.ravel(), begins), shape=(rows, n))
-
-
-def _neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
-    """Distances and numbers of the k nearest rows, of each new row, or of each row of X to the others.
+def _neighbors(X: Any, k: int) -> tuple[Array, Array]:
+    """Distances and numbers of the k nearest other rows of each row.
 
     A sparse row without entries is no row's neighbour: it is nearer to all documents than they are to each other, and
     would link them all (docs/paper.md#graph). It still has neighbours itself.
     """
-    n, n_new = X.shape[0], (X if X_new is None else X_new).shape[0]
-    # the smallest format that can count all entries of the graph
-    index_type = None if is_tensor(X) else sp.get_index_dtype(maxval=(2 * k + 1) * max(n, n_new))
-    if sp.issparse(X):
-        empty = np.diff(X.indptr) == 0
-        full = np.flatnonzero(~empty).astype(index_type)
-        if empty.any() and len(full) > k:
-            others = X[full]
-            if X_new is not None:
-                distance, neighbor = nearest_neighbors(others, k, X_new)
-                return distance, full[neighbor]
-            distance, neighbor = np.empty((n, k), dtype=X.dtype), np.empty((n, k), dtype=index_type)
-            for rows, found in (
-                (full, nearest_neighbors(others, k)),
-                (empty, nearest_neighbors(others, k, X[np.flatnonzero(empty)])),
-            ):
-                distance[rows], neighbor[rows] = found[0], full[found[1]]
-            return distance, neighbor
-    distance, neighbor = nearest_neighbors(X, k, X_new)
-    return distance, neighbor if index_type is None else neighbor.astype(index_type, copy=False)
+    if is_tensor(X):
+        return nearest_neighbors(X, k)
+    n = X.shape[0]
+    index_type = sp.get_index_dtype(maxval=(2 * k + 1) * n)  # the smallest that can count all entries of the graph
+    empty = np.diff(X.indptr) == 0 if sp.issparse(X) else np.zeros(n, bool)
+    full = np.flatnonzero(~empty)
+    if not empty.any() or len(full) <= k:
+        distance, neighbor = nearest_neighbors(X, k)
+        return distance, neighbor.astype(index_type, copy=False)
+    distance, neighbor = np.empty((n, k), dtype=X.dtype), np.empty((n, k), dtype=index_type)
+    for rows, found in (
+        (full, nearest_neighbors(X[full], k)),
+        (empty, nearest_neighbors(X[full], k, X[np.flatnonzero(empty)])),
+    ):
+        distance[rows], neighbor[rows] = found[0], full[found[1]]
+    return distance, neighbor
 
 
 def normalized_laplacian(affinity: Any) -> Any:

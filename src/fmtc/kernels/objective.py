@@ -35,9 +35,8 @@ def global_objective(losses: Array, omega: Array, W: Array, *, beta: float, p: f
 
 
 def augmented_lagrangian(
-    losses: Array, omega: Array, W: Array, Z: Array, Y: Array, *,
-    beta: float, rho: float, p: float, coupling: Coupling, value: float | None = None,
-) -> float:  # fmt: skip
+    losses: Array, omega: Array, W: Array, Z: Array, Y: Array, *, rho: float, penalty: float
+) -> float:
     """Augmented Lagrangian, with the coupling on the consensus copy Z (Eq. 8).
 
     Parameters
@@ -45,16 +44,15 @@ def augmented_lagrangian(
     losses, omega : arrays of shape (m,)
         Local objectives and weights of the clients.
     W, Z, Y : arrays of shape (d, k, m)
-    beta, rho, p : float
-    coupling : Coupling
-    value : float, optional
-        ``coupling.value(Z, p)`` if it is known, as from `Consensus`.
+    rho : float
+    penalty : float
+        Beta times the coupling's value of Z, which a `Consensus` knows.
     """
     split = 0.0
     for b in blocks(W):
         gap = W[b] - Z[b]
         split += dot(Y[b], gap) + 0.5 * rho * dot(gap, gap)
-    return float(omega @ losses) + split + beta * (coupling.value(Z, p) if value is None else value)
+    return float(omega @ losses) + split + penalty
 
 
 def residuals(W: Array, Z: Array, Z_before: Array, Y: Array, rho: float) -> tuple[float, float]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..client import input_rows
 from ..linalg.arrays import to_numpy
 from ..metrics import clustering_accuracy, clustering_scores
 from ..models.shared import Published
+from ..protocol.state import input_rows
 from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, numbered, refit
 from ..settings import Settings
 

@@ -18,7 +18,7 @@ from ..describe import presence_of
 from ..errors import DataError, InputError, listed
 from ..estimator import FMTC, load, read_settings
 from ..models.shared import Shared
-from ..protocol.alone import ALONE, FEDERATED
+from ..protocol.home import ALONE, FEDERATED
 from ..protocol.method import ClientResult
 from ..rows import NAMELESS, client_name
 from ..runtime.conductor import read_record
@@ -189,7 +189,6 @@ def join_later(
     where = "the kit" if isinstance(kit, JoinKit) else str(kit)
     kit = kit if isinstance(kit, JoinKit) else read_kit(kit)
     model = _unfitted(where, kit).set_params(random_state=random_state)
-    check_columns(X, kit)
     model.client_ids_, model._models = [name], {name: None}
     ((rows, _),) = model._parts(X, None, reset=False).values()
     if sp.issparse(rows) and kit.published.is_dense:
@@ -214,21 +213,6 @@ def _unfitted(where: str, kit: JoinKit) -> FMTC:
     if kit.schema is not None:
         model.schema_ = kit.schema
     return model
-
-
-def check_columns(X: Any, kit: JoinKit) -> None:
-    """Raise `DataError`, in one sentence, for rows with other columns than the federation's."""
-    columns = getattr(X, "columns", None)
-    known = kit.schema.names if kit.schema is not None else kit.feature_names
-    if columns is not None and known is not None:
-        own = [str(column) for column in columns]
-        if lacking := [column for column in known if column not in own]:
-            raise DataError(f"X lacks {listed(lacking)}, which the kit needs; it has {listed(own)}")
-        return
-    shape = getattr(X, "shape", None)
-    width = shape[1] if shape is not None and len(shape) == 2 else None
-    if width is not None and width != kit.n_features:
-        raise DataError(f"X has {width} columns, and the kit is of {kit.n_features}: give the federation's columns")
 
 
 # ---------------------------------------------------------------------------------------------------------- update

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..client import open_client
 from ..errors import InputError
 from ..kernels.lift import RIDGE
 from ..mixture.steps import Common, Personal, packed
 from ..models import GraphModel, MixtureModel
 from ..models.shared import GraphShared, Shared
+from ..protocol.state import open_client
 from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, refit
 from ..settings import Settings
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -58,23 +58,10 @@ def nearest_neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
             raise TypeError("neighbours of new rows are available for NumPy arrays only, not for tensors")
         return _tiled(X, k)
     n, d = X.shape
-    many = X_new is None and not sp.issparse(X) and n > EXACT_UP_TO
-    by_tree = not sp.issparse(X) and d <= 15 and k < n // 2  # scikit-learn's own rule
-    if many and importlib.util.find_spec("faiss") is None:
-        warnings.warn(
-            f"the search for the neighbours of {n} rows compares all pairs, which takes long. "
-            "A faster search comes with pip install 'fmtc[knn]'.",
-            UserWarning,
-            stacklevel=2,
-        )
-        many = False
-    if many and (found := _hnsw(X, k)) is not None:
+    is_dense = not sp.issparse(X)
+    by_tree = is_dense and d <= 15 and k < n // 2  # scikit-learn's own rule
+    if X_new is None and is_dense and (found := _of_many_rows(X, k, by_tree)) is not None:
         return found
-    dense = X_new is None and not sp.issparse(X) and not by_tree
-    if dense and n >= SINGLE_FROM and d <= SINGLE_COLUMNS and k <= SINGLE_NEIGHBORS and (many or _few_cores()):
-        found = _in_single_precision(_Flat.of(X) if many else _Tiles.of(X), k)
-        if found is not None:
-            return found
     from sklearn import config_context
     from sklearn.neighbors import NearestNeighbors
 
@@ -82,6 +69,23 @@ def nearest_neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
     # the limit matters for sparse rows, whose distances take a share of n x n
     with _one_tree_at_a_time if by_tree else config_context(working_memory=SPARSE_MEMORY):
         return search.kneighbors(X_new)
+
+
+def _of_many_rows(X: np.ndarray, k: int, by_tree: bool) -> tuple[np.ndarray, np.ndarray] | None:
+    """Neighbours among so many rows that something is faster than scikit-learn; None where nothing is."""
+    n, d = X.shape
+    if n > EXACT_UP_TO:
+        if importlib.util.find_spec("faiss") is None:
+            warnings.warn(
+                f"the search for the neighbours of {n} rows compares all pairs, which takes long. "
+                "A faster search comes with pip install 'fmtc[knn]'.",
+                UserWarning,
+                stacklevel=3,
+            )
+        elif (found := _hnsw(X, k)) is not None:
+            return found
+    fits = n >= SINGLE_FROM and d <= SINGLE_COLUMNS and k <= SINGLE_NEIGHBORS
+    return _in_single_precision(X, k) if fits and not by_tree and _few_cores() else None
 
 
 def _few_cores() -> bool:
@@ -97,22 +101,22 @@ def _few_cores() -> bool:
 class _Tiles:
     """Candidates by scores ``x.y - |y|²/2`` in single precision: the nearest rows have the largest."""
 
-    X: np.ndarray  # n x d, as they came
     squares: np.ndarray  # n, |y|² in double precision, of rows less their mean
     table: np.ndarray  # d + 1 x n, filled up to whole groups; rows less their mean, and -|y|²/2
-    step: ClassVar[int] = SINGLE_ROWS
 
     @classmethod
     def of(cls, X: np.ndarray) -> _Tiles:
         """Prepare some rows."""
-        (n, d), squares = X.shape, np.empty(len(X))
+        (n, d), squares, mean = X.shape, np.empty(len(X)), X.mean(axis=0, dtype=np.float64)
         table = np.zeros((d + 1, -(-n // GROUP) * GROUP), np.float32)
-        for part, centred in _centred(X):
+        for begin in range(0, n, BLOCK):
+            part = slice(begin, min(begin + BLOCK, n))
+            centred = X[part] - mean
             table[:d, part] = centred.T
             squares[part] = np.einsum("ij,ij->i", centred, centred)
         table[d, :n] = -squares / 2
         table[d, n:] = -np.inf
-        return cls(X, squares, table)
+        return cls(squares, table)
 
     def candidates(self, begin: int, end: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pairs of a row of the block and a candidate, at least `count` of each row; and how near others can be.
@@ -146,47 +150,7 @@ class _Tiles:
         return row[keep], column[keep], self.squares[begin:end] - 2 * limit.astype(np.float64)
 
 
-@dataclass(frozen=True)
-class _Flat:
-    """Candidates by faiss, which computes the same products."""
-
-    X: np.ndarray
-    squares: np.ndarray
-    index: Any
-    step: ClassVar[int] = 4096  # with fewer rows at a time it takes twice as long
-
-    @classmethod
-    def of(cls, X: np.ndarray) -> _Flat:
-        """Prepare some rows."""
-        import faiss
-
-        squares, index = np.empty(len(X)), faiss.IndexFlatL2(X.shape[1])
-        for part, centred in _centred(X):
-            index.add(centred.astype(np.float32))
-            squares[part] = np.einsum("ij,ij->i", centred, centred)
-        return cls(X, squares, index)
-
-    def candidates(self, begin: int, end: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Pairs of a row of the block and a candidate, `count` of each row; and how near others can be."""
-        rows = np.arange(begin, end)
-        with _one_faiss_thread():
-            distance, found = self.index.search(self.index.reconstruct_n(begin, end - begin), count + 1)
-        itself = found == rows[:, None]
-        missed = ~itself.any(axis=1)  # a row not found among its copies
-        itself[missed, -1] = True
-        reach = np.where(missed, -np.inf, distance[:, -1].astype(np.float64))
-        return np.repeat(rows - begin, count), found[~itself], reach
-
-
-def _centred(X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Rows less their mean in double precision, a block at a time."""
-    mean = X.mean(axis=0, dtype=np.float64)
-    for begin in range(0, len(X), BLOCK):
-        part = slice(begin, min(begin + BLOCK, len(X)))
-        yield part, X[part] - mean
-
-
-def _in_single_precision(source: _Tiles | _Flat, k: int) -> tuple[np.ndarray, np.ndarray] | None:
+def _in_single_precision(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
     """Exact: candidates by products in single precision, ranked by their true distances; of equals the first rows.
 
     Rows of which it is not certain that no other row is nearer, given the largest rounding error, are left to
@@ -194,14 +158,14 @@ def _in_single_precision(source: _Tiles | _Flat, k: int) -> tuple[np.ndarray, np
     """
     from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 
-    X, (n, d) = source.X, source.X.shape
+    (n, d), tiles = X.shape, _Tiles.of(X)
     distance, neighbor, sure = np.empty((n, k), X.dtype), np.empty((n, k), np.int64), np.empty(n, bool)
-    norms = np.sqrt(source.squares)
+    norms = np.sqrt(tiles.squares)
     error = (d + 4) * float(np.finfo(np.float32).eps) * (norms + norms.max()) ** 2  # of a squared distance
 
     def work(begin: int) -> None:
-        part = slice(begin, min(begin + source.step, n))
-        row, column, reach = source.candidates(part.start, part.stop, k + SPARE)
+        part = slice(begin, min(begin + SINGLE_ROWS, n))
+        row, column, reach = tiles.candidates(part.start, part.stop, k + SPARE)
         squared = _squared_gaps(X, begin + row, column)
         order = np.lexsort((column, squared, row))
         counts = np.bincount(row, minlength=part.stop - begin)
@@ -210,9 +174,9 @@ def _in_single_precision(source: _Tiles | _Flat, k: int) -> tuple[np.ndarray, np
         sure[part] = squared[nearest[:, -1]] <= reach - error[part]  # all others are farther
 
     work(0)
-    if sure[: source.step].mean() < 0.5:
+    if sure[:SINGLE_ROWS].mean() < 0.5:
         return None
-    threads, begins = _openmp_effective_n_threads(), range(source.step, n, source.step)
+    threads, begins = _openmp_effective_n_threads(), range(SINGLE_ROWS, n, SINGLE_ROWS)
     if threads == 1:
         for begin in begins:
             work(begin)
@@ -241,11 +205,15 @@ def _by_scikit_learn(X: np.ndarray, k: int, rows: np.ndarray) -> tuple[np.ndarra
     from sklearn.neighbors import NearestNeighbors
 
     search = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(X)
-    found = search.kneighbors(X[rows], return_distance=False)
-    itself = found == rows[:, None]
-    itself[~itself.any(axis=1), -1] = True  # a row not found among its copies: drop the last
-    neighbor = found[~itself].reshape(len(rows), k)
+    neighbor = _without_itself(search.kneighbors(X[rows], return_distance=False), rows)
     return _distances(X, neighbor, rows), neighbor
+
+
+def _without_itself(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Neighbours of these rows without the rows; of one that was not found among its copies, without the last."""
+    itself = found == rows[:, None]
+    itself[~itself.any(axis=1), -1] = True
+    return found[~itself].reshape(len(rows), -1)
 
 
 # ---------------------------------------------------------------------------------------------------- by faiss
@@ -279,11 +247,9 @@ def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
     del rows, index
     if (found < 0).any():  # a part of the graph with fewer rows
         return None
-    itself = found == np.arange(n)[:, None]
-    itself[~itself.any(axis=1), -1] = True  # a row not found among its copies: drop the last
     neighbor = np.empty((n, k), dtype=np.int64)
-    neighbor[order] = order[found[~itself].reshape(n, k)]
-    del found, itself
+    neighbor[order] = order[_without_itself(found, np.arange(n))]
+    del found
     return _distances(X, neighbor, np.arange(n)), neighbor
 
 
@@ -298,20 +264,13 @@ def _locality_order(X: np.ndarray) -> np.ndarray:
 
 def _add_rows(index: Any, rows: np.ndarray, parts: int = 1) -> None:
     """Add rows to the graph of a search, in one thread; within a part faiss draws the order."""
-    with _one_faiss_thread():
-        for part in np.array_split(rows, parts):
-            index.add(part)
-
-
-@contextmanager
-def _one_faiss_thread() -> Iterator[None]:
-    """One thread for faiss in the current thread."""
     import faiss
 
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
-        yield
+        for part in np.array_split(rows, parts):
+            index.add(part)
     finally:
         faiss.omp_set_num_threads(threads)
 
@@ -322,9 +281,7 @@ def _widen_search(index: Any, rows: np.ndarray, k: int, limit: int) -> bool:
 
     drawn = np.linspace(0, len(rows) - 1, RECALL_SAMPLE, dtype=np.int64)
     exact = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(rows).kneighbors(rows[drawn])[1]
-    reach = _distances(rows, exact, drawn).max(
-        axis=1, keepdims=True
-    )  # by distance: of equally near rows any is correct
+    reach = _distances(rows, exact, drawn).max(axis=1, keepdims=True)  # of equally near rows any is correct
     width = 2 * (k + 1)
     while width <= limit:
         index.hnsw.efSearch = width

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .steps import Common, Sums, freedom
+from .steps import Common, Sums, freedom, level_parts
 
 Array = np.ndarray
 
@@ -43,22 +43,19 @@ def impossible_sums(sums: Sums, common: Common, levels: tuple[int, ...], n_rows:
     n_rows : tuple of int
         Numbers of rows that the silo may have; (): any.
     """
-    n, rows, b = sums.counts, float(sums.score[2]), common.spread
+    n, rows = sums.counts, float(sums.score[2])
     if not rows >= 1 or (n_rows and rows not in n_rows):
         return f"is of {rows:g} rows, and the client has said that it has {' or '.join(map(str, n_rows)) or 'some'}"
     if n.min() < 0 or abs(float(n.sum()) - rows) > ROUNDING * rows:
         return f"has counts of concepts that are not those of {rows:g} rows"
-    if not _close(sums.weights, np.where(np.isinf(b), 0.0, n / (1 + n * np.where(np.isinf(b), 0.0, b)))):
+    if not _close(sums.weights, common.weights(n)):
         return "has weights that do not follow from its counts"
     if not _scatters(sums.scatter, sums.scatter) or not _scatters(_within(sums, common), sums.scatter):
         return "has a scatter that is not positive semi-definite, as that of any rows is"
-    if sums.levels.shape[1]:
-        begin = 0
-        for c, size in enumerate(levels):
-            part, weight = sums.levels[:, begin : begin + size], sums.level_weights[:, c]
-            if part.min() < 0 or not _close(part.sum(axis=1), weight) or (weight > n * (1 + ROUNDING)).any():
-                return "has shares of levels that do not add up"
-            begin += size
+    for c, where in enumerate(level_parts(levels) if sums.levels.shape[1] else ()):
+        part, weight = sums.levels[:, where], sums.level_weights[:, c]
+        if part.min() < 0 or not _close(part.sum(axis=1), weight) or (weight > n * (1 + ROUNDING)).any():
+            return "has shares of levels that do not add up"
     return None
 
 
@@ -177,43 +174,53 @@ def limited(
     precision = np.linalg.inv(common.covariance)
     k, r = common.means.shape
     numbers = max(r, 1)  # a table of categories alone has none, and nothing that could lie far
-    far, wide, drifts, scores, among = [], [], [], [], []
-    apart = APART * _widest_gap(common.means, precision)
-    for sums in parts:
-        gap, within = _means(sums, common) - common.means, _within(sums, common)
-        far.append(float(sums.weights @ np.einsum("jr,rs,js->j", gap, precision, gap)) / (k * numbers))
-        wide.append(float((precision * within).sum()) / (float(sums.score[2]) * numbers))
-        drifts.append(float(sums.drift[0] / sums.drift[1]) if sums.drift[1] > 0 else 0.0)
-        scores.append(sums.score[:2] / sums.score[2])
-        among.append(float(sums.weights.sum()) * apart / (k * numbers))
+    far, wide, drifts, rows, weights = np.array([_measured(sums, common, precision) for sums in parts]).T
+    far, wide = far / (k * numbers), wide / (rows * numbers)
+    scores = np.array([sums.score[:2] / sums.score[2] for sums in parts])
+    middle, reach = np.median(scores, axis=0), SCORES * freedom(r, levels)
+    low = (middle - scores).max(axis=1)
     farthest, widest = far_at * max(float(np.median(far)), 1.0), wide_at * float(np.median(wide))
     drifted = DRIFTS * max(float(np.median(drifts)), 1.0)
-    middle = np.median(scores, axis=0)
-    reach = SCORES * freedom(r, levels)
-    low = [float((middle - own).max()) for own in scores]
-    far_off = (np.array(far) > farthest) | ((np.array(wide) > widest) & (widest > 0))
-    beyond = far_off | (np.array(low) > reach)
-    few = np.count_nonzero(beyond) <= max(1.0, FEW * len(parts))
+    far_off = (far > farthest) | ((wide > widest) & (widest > 0))
+    beyond = far_off | (low > reach)
+    # what a row loses in the place of another concept, and its part in what the silo's means lose there
+    apart = APART * _widest_gap(common.means, precision)
     b = common.spread[(common.spread > 0) & np.isfinite(common.spread)]
+    lost = 0.5 * apart * (1 + float((1 / b).sum()) / rows)
+    tame = (far <= weights * apart / (k * numbers)) & (wide <= apart / numbers) & (low <= reach + lost)
+    few = np.count_nonzero(beyond) <= max(1.0, FEW * len(parts))
+    touched = beyond & ~(few & tame) | (drifts > drifted) | (scores - middle > reach).any(axis=1)
     for t, sums in enumerate(parts):
-        # what a row loses in the place of another concept, and its part in what the silo's means lose there
-        lost = 0.5 * apart * (1 + float((1 / b).sum()) / float(sums.score[2]))
-        tame = far[t] <= among[t] and wide[t] <= apart / numbers and low[t] <= reach + lost
-        named = bool(beyond[t]) and not (few and tame)
         if far_off[t]:
             nearer = np.sqrt(min(1.0, farthest / far[t])) if far[t] > farthest else 1.0
-            smaller = widest / wide[t] if wide[t] > widest > 0 else 1.0
-            means = common.means + nearer * (_means(sums, common) - common.means)
-            scatter = smaller * _within(sums, common) + (means.T * sums.weights) @ means
-            spread = np.array([nearer**2 * sums.spread[0], sums.spread[1]])
-            sums = replace(sums, means=means * sums.weights[:, None], scatter=(scatter + scatter.T) / 2, spread=spread)
+            sums = _drawn_nearer(sums, common, nearer, widest / wide[t] if wide[t] > widest > 0 else 1.0)
         if drifts[t] > drifted:
-            sums, named = replace(sums, drift=np.array([drifted * sums.drift[1], sums.drift[1]])), True
+            sums = replace(sums, drift=np.array([drifted * sums.drift[1], sums.drift[1]]))
         if (np.abs(scores[t] - middle) > reach).any():
-            rows, named = float(sums.score[2]), named or bool((scores[t] - middle > reach).any())
-            sums = replace(sums, score=np.array([*(rows * np.clip(scores[t], middle - reach, middle + reach)), rows]))
-        found[t], touched[t] = sums, named
+            within = np.clip(scores[t], middle - reach, middle + reach)
+            sums = replace(sums, score=np.array([*(rows[t] * within), rows[t]]))
+        found[t] = sums
     return found, touched
+
+
+def _measured(sums: Sums, common: Common, precision: Array) -> tuple[float, ...]:
+    """How far a silo's means lie, how wide its rows, how far it has shifted; its rows and the sum of its weights."""
+    gap = _means(sums, common) - common.means
+    return (
+        float(sums.weights @ np.einsum("jr,rs,js->j", gap, precision, gap)),
+        float((precision * _within(sums, common)).sum()),
+        float(sums.drift[0] / sums.drift[1]) if sums.drift[1] > 0 else 0.0,
+        float(sums.score[2]),
+        float(sums.weights.sum()),
+    )
+
+
+def _drawn_nearer(sums: Sums, common: Common, nearer: float, smaller: float) -> Sums:
+    """A silo's sums with its means nearer to the common ones, and a smaller scatter of its rows about them."""
+    means = common.means + nearer * (_means(sums, common) - common.means)
+    scatter = smaller * _within(sums, common) + (means.T * sums.weights) @ means
+    spread = np.array([nearer**2 * sums.spread[0], sums.spread[1]])
+    return replace(sums, means=means * sums.weights[:, None], scatter=(scatter + scatter.T) / 2, spread=spread)
 
 
 def _widest_gap(means: Array, precision: Array) -> float:

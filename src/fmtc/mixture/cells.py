@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import is_tensor, namespace
+from ..linalg.arrays import is_tensor, namespace, to_numpy
 
 Array = Any  # NumPy, or a tensor where all cells are filled
 
@@ -35,16 +35,11 @@ class Scaled:
     def __getitem__(self, where: Any) -> Array:
         """Some rows, or with a pair of row and column numbers some cells, in double precision."""
         rows, chosen = where if isinstance(where, tuple) else (where, None)
-        columns = self.columns if chosen is None else (chosen if self.columns is None else self.columns[chosen])
-        block = (
-            self.X[rows]
-            if columns is None
-            else self.X[rows, columns]
-            if chosen is not None
-            else self.X[rows][:, columns]
-        )
-        shift, stretch = (self.shift, self.stretch) if chosen is None else (self.shift[chosen], self.stretch[chosen])
-        return (block - shift) / stretch
+        if chosen is None:
+            block = self.X[rows] if self.columns is None else self.X[rows][:, self.columns]
+            return (block - self.shift) / self.stretch
+        block = self.X[rows, chosen if self.columns is None else self.columns[chosen]]
+        return (block - self.shift[chosen]) / self.stretch[chosen]
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +152,7 @@ class Cells:
         for rows, seen in self.large_patterns:
             total = np.zeros((len(seen), len(seen)))
             for _, block in self.blocks(rows, seen):
-                total += _numpy(block.T @ block)
+                total += to_numpy(block.T @ block)
             found.append(total)
         return tuple(found)
 
@@ -203,15 +198,11 @@ def blocks(n: int, size: int = BLOCK) -> Iterator[slice]:
     return (slice(begin, min(begin + size, n)) for begin in range(0, n, size))
 
 
-def _numpy(A: Array) -> np.ndarray:
-    return A.detach().cpu().numpy() if is_tensor(A) else A
-
-
 def posteriors(scores: Array) -> tuple[Array, Array]:
     """Softmax of each row, and the logarithm of the sum it was divided by; (n, k) -> (n, k), (n,)."""
     xp = namespace(scores)
     top = scores.max(axis=1)
-    top = top if not is_tensor(top) and isinstance(top, np.ndarray) else top.values
+    top = top.values if is_tensor(scores) else top
     q = xp.exp(scores - top[:, None])
     total = q.sum(axis=1)
     return q / total[:, None], top + xp.log(total)

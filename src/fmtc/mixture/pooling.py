@@ -8,7 +8,7 @@ from functools import reduce
 
 import numpy as np
 
-from .steps import Common, Sums, freedom
+from .steps import Common, Sums, freedom, level_parts
 
 Array = np.ndarray
 
@@ -74,7 +74,7 @@ def pulls(parts: Sequence[Sums], common: Common) -> Array:
     left = np.where((rest > 1e-10)[:, :, None], (means.sum(axis=0) - means) / np.maximum(rest, 1e-300)[:, :, None], 0.0)
     gap = np.where((rest > 1e-10)[:, :, None], left - means.sum(axis=0) / np.maximum(total, 1e-300)[:, None], 0.0)
     moved = np.einsum("tjr,rs,tjs->tj", gap, np.linalg.inv(common.covariance), gap)
-    b = np.where(np.isinf(common.spread), 1e12, common.spread)
+    b = np.minimum(common.spread, 1e12)
     shrink = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300) / (1 + counts * b) ** 2
     found = np.sqrt(np.maximum(shrink @ moved.T, 0))
     np.fill_diagonal(found, 0.0)
@@ -107,7 +107,7 @@ def free_numbers(counts: Array, common: Common, levels: tuple[int, ...]) -> floa
     >>> free_numbers(np.array([[20.0, 30.0]]), common, ())
     12.0
     """
-    b, b0, r = np.where(np.isinf(common.spread), 1e12, common.spread), common.drift, common.means.shape[1]
+    b, b0, r = np.minimum(common.spread, 1e12), common.drift, common.means.shape[1]
     own = counts * b / (1 + counts * b)
     w = counts / (1 + counts * b)
     part = (1 - own) * w / np.maximum(w.sum(axis=0), 1e-300)  # of the common mean
@@ -200,12 +200,9 @@ def _spread(sums: Sums, W: Array) -> Array:
 def _profiles(sums: Sums, levels: tuple[int, ...]) -> Array:
     """Shares of the levels of each category in each concept, smoothed by those of all concepts."""
     profiles = np.empty_like(sums.levels)
-    begin = 0
-    for c, size in enumerate(levels):
-        part = slice(begin, begin + size)
+    for c, part in enumerate(level_parts(levels)):
         overall = sums.levels[:, part].sum(axis=0) + 0.5
         overall = overall / overall.sum()
         weight = sums.level_weights[:, c, None]
         profiles[:, part] = (sums.levels[:, part] + SMOOTHING * overall) / (weight + SMOOTHING)
-        begin += size
     return profiles

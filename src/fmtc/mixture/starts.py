@@ -198,8 +198,3 @@ def first_common(
         np.ascontiguousarray(means[:, :r]), within + 0.01 * size * np.eye(r),
         (counts + 1) / (n + len(counts)), profiles, np.full(len(counts), FIRST_SPREAD), FIRST_DRIFT,
     )  # fmt: skip
-
-
-def as_cells(Z: Any, codes: Array | None = None, levels: tuple[int, ...] = ()) -> Cells:
-    """Rows without categories, or with them."""
-    return Cells(Z, np.zeros((Z.shape[0], 0), np.int64) if codes is None else codes, levels)

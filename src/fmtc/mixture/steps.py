@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,15 @@ class Common:
     profiles: Array
     spread: Array
     drift: float
+
+    @property
+    def finite(self) -> Array:
+        """b_j, and 0 in place of infinity; (k,)."""
+        return np.where(np.isinf(self.spread), 0.0, self.spread)
+
+    def weights(self, counts: Array) -> Array:
+        """w_j = 1/(1/n_j + b_j), of a silo's mean in the common one; 0 where silos have nothing in common; (k,)."""
+        return np.where(np.isinf(self.spread), 0.0, counts / (1 + counts * self.finite))
 
     def ordered(self, order: Array) -> Common:
         """The same with concepts in another order."""
@@ -106,6 +116,11 @@ def unpacked(numbers: Array, k: int, r: int, levels: tuple[int, ...]) -> Sums:
     return Sums(*(numbers[a:b].reshape(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)))
 
 
+def level_parts(levels: tuple[int, ...]) -> list[slice]:
+    """Where the levels of each category stand among those of all."""
+    return [slice(begin, end) for begin, end in pairwise((0, *accumulate(levels)))]
+
+
 def log_shares(shares: Array) -> Array:
     """Minus infinity for concepts that a silo lacks for good."""
     with np.errstate(divide="ignore"):
@@ -132,13 +147,12 @@ def personal(
     c of least message length, half the numbers that describe a concept, drops real concepts where columns are many:
     docs/explanation/concepts.md.
     """
-    b, target = common.spread, common.means + own.shift
+    b, target = common.finite, common.means + own.shift
     # (s b + target)/(n b + 1) is the same, and holds for b = 0 and, where there are rows, for b = infinity
     means = np.where(
-        np.isinf(b)[:, None],
+        np.isinf(common.spread)[:, None],
         own.sums / np.maximum(own.counts, 1e-300)[:, None],
-        (own.sums * np.where(np.isinf(b), 0, b)[:, None] + target)
-        / (own.counts * np.where(np.isinf(b), 0, b) + 1)[:, None],
+        (own.sums * b[:, None] + target) / (own.counts * b + 1)[:, None],
     )
     if never is not None and len(never):
         seen = np.setdiff1d(np.arange(means.shape[1]), never)
@@ -154,13 +168,10 @@ def personal(
     if lean:
         kept = kept_rows(own.counts)
         shares = kept / kept.sum() if kept.any() else shares
-    profiles = np.empty_like(common.profiles)
-    begin = 0
-    for size in levels:
-        part = slice(begin, begin + size)
-        counts, bj = own.levels[:, part], np.where(np.isinf(b), 1e12, b)[:, None]
+    profiles, bj = np.empty_like(common.profiles), np.minimum(common.spread, 1e12)[:, None]
+    for part in level_parts(levels):
+        counts = own.levels[:, part]
         profiles[:, part] = (counts * bj + common.profiles[:, part]) / (counts.sum(axis=1, keepdims=True) * bj + 1)
-        begin += size
     return Personal(means, np.maximum(shares, SMALLEST_SHARE), profiles)
 
 
@@ -280,23 +291,6 @@ def row_scores(cells: Cells, own: Personal, covariance: Array, *, normalized: bo
     return scores, constant
 
 
-def row_distances(cells: Cells, own: Personal, covariance: Array) -> tuple[Array, Array]:
-    """Squared Mahalanobis distance of each row to the nearest mean, and its filled coordinates; (n,), (n,)."""
-    distance, filled = np.empty(cells.n), np.empty(cells.n, np.int64)
-    flat = Personal(own.means, np.ones(len(own.means)), own.profiles)
-    for rows, seen in cells.large_patterns:
-        part = _scores(flat, covariance, seen)
-        for where, block in cells.blocks(rows, seen):
-            block = to_numpy(block)
-            near = (block @ part.V + part.c).max(axis=1)
-            distance[where] = np.maximum(((block @ part.precision) * block).sum(axis=1) - 2 * near, 0)
-            filled[where] = len(seen)
-    for rest in completed(cells, own.means, covariance):
-        distance[rest.rows] = rest.distances.min(axis=1)
-        filled[rest.rows] = cells.r - rest.n_hidden
-    return distance, filled
-
-
 def _add_expected(
     sums: Array, second: Array, n: Array, s: Array, products: Array, means: Array, covariance: Array, seen: Array
 ) -> None:
@@ -325,13 +319,13 @@ def summed(
     common: Common, before: Statistics, own: Personal, found: Expected, levels: tuple[int, ...], n_rows: int
 ) -> tuple[Statistics, Sums]:
     """The silo's new statistics, its shift included, and the sums for the server."""
-    n, b, b0 = found.counts, common.spread, common.drift
+    n, b0 = found.counts, common.drift
     precision = np.linalg.inv(common.covariance)
     k, r = found.sums.shape
     score = _score(common, before, own, found, precision, levels)
     there = np.maximum(n, 1e-300)
     means = found.sums / there[:, None]
-    w = np.where(np.isinf(b), 0.0, n / (1 + n * np.where(np.isinf(b), 0.0, b)))  # 1/(1/n + b)
+    w = common.weights(n)
     if b0 > 0 and w.sum() > 0:
         shift = (w[:, None] * (means - common.means)).sum(axis=0) / (w.sum() + 1 / b0)
     else:
@@ -340,13 +334,10 @@ def summed(
     within = found.second - (found.sums.T / there) @ found.sums
     scatter = within + (means.T * w) @ means + (np.outer(shift, shift) / b0 if b0 > 0 else 0.0)
     level_weights, profiles = np.zeros((k, len(levels))), np.zeros_like(found.levels)
-    begin = 0
-    for c, size in enumerate(levels):
-        part = slice(begin, begin + size)
+    for c, part in enumerate(level_parts(levels)):
         total = found.levels[:, part].sum(axis=1)
-        level_weights[:, c] = np.where(np.isinf(b), total, total / (1 + total * np.where(np.isinf(b), 0.0, b)))
+        level_weights[:, c] = total / (1 + total * common.finite)
         profiles[:, part] = found.levels[:, part] * (level_weights[:, c] / np.maximum(total, 1e-300))[:, None]
-        begin += size
     statistics = Statistics(n, found.sums, found.levels, shift)
     spread, drift = _moments(common, found, means, w, shift, precision, levels)
     sums = Sums(n, w, means * w[:, None], (scatter + scatter.T) / 2, level_weights, profiles, spread, drift,
@@ -371,8 +362,8 @@ def _score(
     penalty = 0.5 * float((norms[finite] / b[finite]).sum())
     if b0 > 0:
         penalty += 0.5 * float(before.shift @ precision @ before.shift) / b0
-    w = n / (1 + n * np.where(np.isfinite(b), b, 0))
-    occam = 0.5 * freedom(r, levels) * float(np.log1p(n * np.where(np.isfinite(b), b, 0)).sum())
+    w = n / (1 + n * common.finite)
+    occam = 0.5 * freedom(r, levels) * float(np.log1p(n * common.finite).sum())
     occam += 0.5 * r * float(np.log1p(w.sum() * b0))
     return found.log_likelihood - penalty, found.log_likelihood - penalty - occam
 
@@ -385,19 +376,16 @@ def _moments(
     A silo's mean of concept j has variance ``v = 1/n + b_j`` about the common one in each of r coordinates (as has,
     in units of its own spread, each share of a level), so that ``Σ (d²/r - 1/n)/v² / Σ 1/v²`` over silos estimates b_j.
     """
-    n, b, b0 = found.counts, common.spread, common.drift
+    n, b0 = found.counts, common.drift
     r = len(shift)
     gap = means - common.means
     distance = np.einsum("jr,rs,js->j", gap, precision, gap)
-    begin = 0
-    for size in levels:
-        part = slice(begin, begin + size)
+    for part in level_parts(levels):
         total = found.levels[:, part].sum(axis=1)
         rate, own = common.profiles[:, part], found.levels[:, part] / np.maximum(total, 1e-300)[:, None]
         distance += np.where(total > 0.5, ((own - rate) ** 2 / rate).sum(axis=1), 0.0)
-        begin += size
     there = n > 0.5
-    v = 1 / np.maximum(n, 1e-3) + np.where(np.isfinite(b), b, 0)
+    v = 1 / np.maximum(n, 1e-3) + common.finite
     weight = np.where(there, v**-2, 0.0)
     spread = np.array([weight * (distance / freedom(r, levels) - 1 / np.maximum(n, 1e-3)), weight])
     total = w.sum()

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 import scipy.sparse as sp
 
-from ..anchors.stages import Box, Public, coordinates
 from ..errors import InputError
 from ..kernels.alignment import numbers_of
+from ..kernels.records import Box, Public, coordinates
 from . import base
 from .base import ClientModel, Drawn, Member, Presence
 

@@ -13,7 +13,7 @@ from ..kernels.encoding import codes, expanded, expanded_width
 from ..kernels.ranks import Calibration, RowScores
 from ..kernels.scaling import Scaling, shiftable
 from ..mixture.cells import Cells, Scaled, posteriors
-from ..mixture.steps import Personal, log_shares, row_distances, row_scores
+from ..mixture.steps import Personal, log_shares, row_scores
 from . import base
 from .base import BLOCK, LATER, ClientModel, Drawn, Member, Parts, Presence, Steps, Units
 
@@ -169,9 +169,7 @@ class MixtureModel(ClientModel):
 
     def transform(self, X: Any) -> Array:
         """Distance of each row to each cluster in units of its shape, from the filled numbers; (n, d) -> (n, k)."""
-        flat = Personal(self.means, np.ones(self.k), np.ones_like(self.profiles))
-        scores, constant = self._log_densities(X, flat, normalized=False)
-        return np.sqrt(np.maximum(-2 * (scores + constant[:, None]), 0)).astype(X.dtype, copy=False)
+        return np.sqrt(self._distances(X)).astype(X.dtype, copy=False)
 
     def plotted(self, X: Any) -> Array:
         """Rows in coordinates in which clusters are round, then their categories as 0 and 1; (n, d) -> (n, r + l).
@@ -196,10 +194,15 @@ class MixtureModel(ClientModel):
         """Rows further from every cluster than all but a share `level` of a Gaussian's rows; (n, d) -> (n,) of bool."""
         from scipy.stats import chi2
 
-        with np.errstate(invalid="ignore", over="ignore"):  # `finite` says it better
-            own = Personal(self.means[~self.lacks], self.shares[~self.lacks], self.profiles[~self.lacks])
-            distance, filled = row_distances(self._cells(X), own, self.covariance)
-            return base.finite(distance) > chi2.isf(level, np.maximum(filled, 1))
+        nearest = self._distances(X)[:, ~self.lacks].min(axis=1)
+        filled = (~np.isnan(self._cells(X).Z[:])).sum(axis=1)
+        return nearest > chi2.isf(level, np.maximum(filled, 1))
+
+    def _distances(self, X: Any) -> Array:
+        """Squared Mahalanobis distance of the filled numbers of each row to each mean; (n, d) -> (n, k)."""
+        flat = Personal(self.means, np.ones(self.k), np.ones_like(self.profiles))
+        scores, constant = self._log_densities(X, flat, normalized=False)
+        return np.maximum(-2 * (scores + constant[:, None]), 0)
 
     def _cells(self, X: Any) -> Cells:
         return self.frame.cells(base.without_infinity(X))
@@ -249,12 +252,10 @@ class MixtureModel(ClientModel):
         seen = np.flatnonzero(np.isfinite(z))
         parts = np.zeros(len(z) + self.profiles.shape[1])
         parts[seen] = np.linalg.solve(self.covariance[np.ix_(seen, seen)], gap[seen]) * (z - middle)[seen]
-        begin = 0
-        for code, size in zip(cells.codes[0].tolist(), cells.levels, strict=True):
+        for code, begin in zip(cells.codes[0].tolist(), cells.starts, strict=True):
             if code >= 0:
                 ratio = self.profiles[first, begin + code] / self.profiles[second, begin + code]
                 parts[len(z) + begin + code] = np.log(ratio)
-            begin += size
         return Parts(np.arange(len(parts)), parts, start)
 
     def borders(self, x: Any, first: int) -> Steps | None:

@@ -90,26 +90,15 @@ def embedding(model: FMTC, X: Any = None, *, clients: Any = None, names: Mapping
     return figure
 
 
-def profiles(
-    what: FMTC | Explanation,
-    X: Any = None,
-    *,
-    clients: Any = None,
-    names: Mapping[int, str] | None = None,
-    ax: Axes | None = None,
-) -> Axes:
+def profiles(explanation: Explanation, *, ax: Axes | None = None) -> Axes:
     """What sets clusters apart: clusters down, columns across, the mean of each where it is among the clearest.
 
     Red is above the other rows of the silo, blue below, by standard deviations.
 
     Parameters
     ----------
-    what : FMTC or Explanation
-        A fitted model, with rows; or what `FMTC.explain` returned.
-    X, clients
-        Rows, as in `FMTC.explain`.
-    names : mapping of int to str, optional
-        Names of clusters.
+    explanation : Explanation
+        What `FMTC.explain` returned.
     ax : matplotlib axes, optional
         To draw on.
 
@@ -117,15 +106,11 @@ def profiles(
     -------
     matplotlib.axes.Axes
     """
-    explanation = _explanation(what, X, clients, names)
     found = [cluster for cluster in explanation.clusters if cluster.rows]
     columns = list(dict.fromkeys(one.what for cluster in found for one in cluster.differences))
     if not columns:
         raise DataError("there is nothing to draw: no column sets any cluster apart")
-    plt = _pyplot()
-    if ax is None:
-        size = (min(1.6 + 0.75 * len(columns), 18), 1.4 + 0.42 * len(found))
-        _, ax = plt.subplots(figsize=size, layout="constrained")
+    ax = _axes(ax, min(1.6 + 0.75 * len(columns), 18), 1.4 + 0.42 * len(found))
     effects = np.full((len(found), len(columns)), np.nan)
     for i, cluster in enumerate(found):
         for one in cluster.differences:
@@ -135,32 +120,19 @@ def profiles(
             ax.text(place, i, said, ha="center", va="center", size="small", color=INK)
     reach = max(1.0, float(np.nanmax(np.abs(effects))))
     ax.imshow(effects, cmap="RdBu_r", vmin=-1.6 * reach, vmax=1.6 * reach, aspect="auto")
-    ax.set_xticks(range(len(columns)), columns, rotation=35, ha="right", rotation_mode="anchor")
-    ax.set_yticks(range(len(found)), [_title(one.cluster, explanation.names) for one in found])
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    ax.set_title("What sets each cluster apart:\nits mean, or its share of rows", size="medium", loc="left")
-    return ax
+    names = [_title(one.cluster, explanation.names) for one in found]
+    return _as_table(ax, columns, names, "What sets each cluster apart:\nits mean, or its share of rows")
 
 
-def shares(
-    what: FMTC | Explanation,
-    X: Any = None,
-    *,
-    clients: Any = None,
-    names: Mapping[int, str] | None = None,
-    ax: Axes | None = None,
-) -> Axes:
+def shares(what: FMTC | Explanation, *, names: Mapping[int, str] | None = None, ax: Axes | None = None) -> Axes:
     """Share of each cluster in the rows of each silo, as bars from 0 to 100 %.
 
     Parameters
     ----------
     what : FMTC or Explanation
-        A fitted model; or what `FMTC.explain` returned.
-    X, clients
-        Rows, as in `FMTC.predict`; by default those the model was fitted on. A model that was loaded needs them.
+        A model with the rows that it was fitted on; or what `FMTC.explain` returned.
     names : mapping of int to str, optional
-        Names of clusters.
+        Names of clusters; by default those of the explanation.
     ax : matplotlib axes, optional
         To draw on.
 
@@ -176,20 +148,16 @@ def shares(
     >>> fmtc.plot.shares(model).get_xlim()[1]  # doctest: +SKIP
     100.0
     """
-    given = dict(names or {})
-    if isinstance(what, Explanation) or X is not None:
-        explanation = _explanation(what, X, clients, names)
-        sizes = {name: np.array([one.rows for one in some]) for name, some in explanation.silos.items()}
-        given = explanation.names
+    if isinstance(what, Explanation):
+        sizes = {name: np.array([one.rows for one in some]) for name, some in what.silos.items()}
+        given = what.names | dict(names or {})
     else:
         check_is_fitted(what)
-        sizes = dict(getattr(what, "_sizes", {}))
+        sizes, given = dict(getattr(what, "_sizes", {})), dict(names or {})
         if not sizes:
-            raise DataError("this model was loaded and knows no rows: give X, and clients= where it has several silos")
-    plt = _pyplot()
-    if ax is None:
-        lines = max(len(sizes), *(len(part) for part in sizes.values()))
-        _, ax = plt.subplots(figsize=(10.5 if given else 7.5, 1.3 + 0.32 * lines), layout="constrained")
+            raise DataError("this model was loaded and knows no rows: draw what its explain(X) returns")
+    lines = max(len(sizes), *(len(part) for part in sizes.values()))
+    ax = _axes(ax, 10.5 if given else 7.5, 1.3 + 0.32 * lines)
     place = np.arange(len(sizes))
     table = np.array([100 * part / max(int(part.sum()), 1) for part in sizes.values()])
     left = np.zeros(len(sizes))
@@ -235,27 +203,20 @@ def atlas(what: FMTC | Atlas, *, ax: Axes | None = None) -> Axes:
     silos, concepts = what.client_ids, what.concepts
     if not silos:
         raise DataError("there is nothing to draw: " + " ".join(what.notes))
-    plt = _pyplot()
-    if ax is None:
-        _, ax = plt.subplots(figsize=(4.5 + 0.9 * len(silos), 1.3 + 0.42 * len(concepts)), layout="constrained")
+    ax = _axes(ax, 4.5 + 0.9 * len(silos), 1.3 + 0.42 * len(concepts))
     shares = np.array([[one.presence.get(cid) or 0.0 for cid in silos] for one in concepts])
     ax.imshow(100 * shares, cmap="Blues", vmin=0, vmax=max(150 * float(shares.max()), 1.0), aspect="auto")
-    signs, printed = {"unsure": "?", "unique": "!"}, {cid: what.shares(cid) for cid in silos}
+    signs, printed, found = {"unsure": "?", "unique": "!"}, [what.shares(cid) for cid in silos], set()
     for i, one in enumerate(concepts):
         for t, cid in enumerate(silos):
             sign = signs.get(one.flags.get(cid, ""), "")
-            said = f"{printed[cid][i].removesuffix(' %')} {sign}".strip()
+            found.add(sign)
+            said = f"{printed[t][i].removesuffix(' %')} {sign}".strip()
             ax.text(t, i, said, ha="center", va="center", color=INK, weight="bold" if sign else "normal")
-    ax.set_xticks(range(len(silos)), [_short(cid, 20) for cid in silos], rotation=35, ha="right",
-                  rotation_mode="anchor")  # fmt: skip
-    ax.set_yticks(range(len(concepts)), [_title(one.id, what.names) for one in concepts])
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    ax.set_title("Share of each silo in each concept, %", size="medium", loc="left")
-    flags = {flag for one in concepts for flag in one.flags.values()}
-    if said := "    ".join(f"{sign} {flag}" for flag, sign in signs.items() if flag in flags):
+    if said := "    ".join(f"{sign} {flag}" for flag, sign in signs.items() if sign in found):
         ax.text(1, 1.02, said, transform=ax.transAxes, ha="right", va="bottom", size="small", color=SOFT)
-    return ax
+    names = [_title(one.id, what.names) for one in concepts]
+    return _as_table(ax, [_short(cid, 20) for cid in silos], names, "Share of each silo in each concept, %")
 
 
 def history(model: FMTC, *, ax: Axes | None = None) -> Axes:
@@ -276,9 +237,7 @@ def history(model: FMTC, *, ax: Axes | None = None) -> Axes:
     check_is_fitted(model)
     if not model.history_:
         raise DataError("this model does not know its rounds: only the coordinator of a federation sees them")
-    plt = _pyplot()
-    if ax is None:
-        _, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
+    ax = _axes(ax, 6, 3.2)
     rounds = [record.round_no for record in model.history_]
     what = "minus log-likelihood per row" if model.view_ == "mixture" else "objective"
     drawn = ax.plot(rounds, [record.objective for record in model.history_], color=COLOURS[0], label=what)
@@ -319,10 +278,7 @@ def plot_k(advice: Advice, *, ax: Axes | None = None) -> Axes:
     >>> fmtc.plot.plot_k(fmtc.FMTC().advise(X)).get_xlabel()  # doctest: +SKIP
     'clusters'
     """
-    plt = _pyplot()
-    if ax is None:
-        _, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
-    ks = advice.ks
+    ax, ks = _axes(ax, 6.4, 3.4), advice.ks
     shade = ax.axvspan(advice.low - 0.4, advice.high + 0.4, color=COLOURS[4], alpha=0.18, linewidth=0,
                        label=f"range {advice.low} to {advice.high}")  # fmt: skip
     chosen = ax.axvline(advice.chosen, color=INK, linewidth=1, linestyle=":", label=f"advice: {advice.chosen}")
@@ -351,18 +307,27 @@ def _pyplot() -> Any:
     return plt
 
 
+def _axes(ax: Axes | None, width: float, height: float) -> Axes:
+    """What to draw on: the axes given, or those of a new figure."""
+    return _pyplot().subplots(figsize=(width, height), layout="constrained")[1] if ax is None else ax
+
+
+def _as_table(ax: Axes, columns: Sequence[str], rows: Sequence[str], title: str) -> Axes:
+    """A picture of cells with names at the left and below, and nothing around."""
+    ax.set_xticks(range(len(columns)), columns, rotation=35, ha="right", rotation_mode="anchor")
+    ax.set_yticks(range(len(rows)), rows)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_title(title, size="medium", loc="left")
+    return ax
+
+
 def _rows_and_labels(model: FMTC, X: Any, clients: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     X, clients = model._known_rows(X, clients)
     found = model.predict(X, clients=clients)
     flat = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
     rows, places = model._divided(X, clients)
     return rows, {name: flat[places[name]] for name in rows}
-
-
-def _explanation(what: FMTC | Explanation, X: Any, clients: Any, names: Mapping[int, str] | None) -> Explanation:
-    if isinstance(what, Explanation):
-        return what.renamed(names or {})
-    return what.explain(X, clients=clients, names=names)
 
 
 def _mark(cluster: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Protection:
 
     Examples
     --------
-    >>> from fmtc.protocol.graph.hello import HELLO
+    >>> from fmtc.protocol.graph.opening import HELLO
     >>> HELLO.protect.why
     'Counts and one sum over all rows.'
     """

@@ -204,7 +204,7 @@ class Rules:
     --------
     >>> import numpy as np
     >>> from fmtc.privacy.rules import Policy, Rules
-    >>> from fmtc.protocol.mixture.seed import SEED
+    >>> from fmtc.protocol.mixture.opening import SEED
     >>> answer = SEED.Answer(counts=np.array([[40.0, 1.0]]), sums=np.ones((1, 2, 3)))
     >>> [found.rule for found in Rules(Policy()).check(SEED, answer, None)]
     ['small cluster']

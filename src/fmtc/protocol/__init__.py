@@ -1,1 +1,1 @@
-"""What server and clients say to each other: one file per phase, and the method that puts them in order."""
+"""What server and clients say to each other: phases, and the methods that put them in order."""

@@ -14,22 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, open_client, refuse_unscaled, stream, with_rows
 from ..errors import DataError, RefusedError
 from ..kernels.embedding import spectral_start
 from ..kernels.graph import build_graph
 from ..kernels.sweep import large_parts
 from ..privacy.protection import Protection
-from ..server import ServerState
 from ..settings import Settings, Solver
-from ..state import become
 from .base import Array, Phase, above, array, number
-from .graph.hello import Hello
+from .graph.opening import Hello
 from .graph.state import GraphServer
 from .graph.view import GraphView
 from .method import ClientResult
-from .moments import MOMENTS
-from .rescale import RESCALE
+from .state import ClientState, ServerState, become, open_client, refuse_unscaled, stream, with_rows
+from .units import MOMENTS, RESCALE
 
 ROWS = 1200  # of a client that are looked at, at most
 MOST = 30  # clusters that are compared by default, at most

@@ -461,7 +461,7 @@ def sent(phases: Iterable[Phase], totals: Iterable[Any]) -> list[dict[str, Any]]
     --------
     >>> from fmtc.privacy.ledger import Total
     >>> from fmtc.protocol.base import sent
-    >>> from fmtc.protocol.graph.hello import HELLO
+    >>> from fmtc.protocol.graph.opening import HELLO
     >>> (row,) = sent([HELLO], [Total("hello", "n_samples", (), 3, 24)])
     >>> row["what"], row["shape"], row["times"], row["bytes"]
     ('number of rows', 'a number', 3, 24)

@@ -14,10 +14,8 @@ import numpy as np
 from ..describe import Atlas
 from ..errors import RefusedError
 from .base import Phase, sent
-from .end import END
+from .common import END, SURVEY, VERDICT
 from .sums.masking import Masking
-from .survey import SURVEY
-from .verdict import VERDICT
 
 COMMON: tuple[Phase, ...] = (SURVEY, VERDICT, END)  # of every method: before a run, and after it
 
@@ -26,11 +24,11 @@ COMMON: tuple[Phase, ...] = (SURVEY, VERDICT, END)  # of every method: before a 
 METHODS = {
     "fmtc": "fmtc.protocol.graph.view:METHOD",
     "fmtc-mixture": "fmtc.protocol.mixture.view:METHOD",
-    "fmtc-auto": "fmtc.protocol.auto.view:METHOD",
+    "fmtc-auto": "fmtc.protocol.auto:METHOD",
     "fmtc-sums": "fmtc.protocol.sums.view:GRAPH",
     "fmtc-mixture-sums": "fmtc.protocol.sums.view:MIXTURE",
     "fmtc-auto-sums": "fmtc.protocol.sums.view:AUTO",
-    "fmtc-private": "fmtc.protocol.private:METHOD",
+    "fmtc-private": "fmtc.protocol.private.view:METHOD",
     "fmtc-advice": "fmtc.protocol.advice:METHOD",
 }
 

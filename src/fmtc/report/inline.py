@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import tempfile
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,10 @@ import numpy as np
 
 from ..artifacts import runs
 from ..artifacts.files import write_file
-from ..describe import FEW, percents
+from ..describe import FEW, Explanation, percents
+from ..describe.words import html_table
 from ..rows import is_mapping
+from ..tables import Silo
 from .page import needs_jinja, render
 from .rows import POINTS, study
 from .summary import summarise
@@ -51,16 +54,12 @@ def write_report(
     -------
     Path
     """
-    from ..describe import Explanation
-    from ..tables import Silo
-
     needs_jinja()
     path = Path(path)
     found = model.predict(X, clients=clients)
     rows, places = model._divided(X, clients)
     flat = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
-    columns = getattr(model, "feature_names_in_", None)
-    columns = None if columns is None else tuple(map(str, columns))
+    columns = tuple(map(str, model.feature_names_in_)) if hasattr(model, "feature_names_in_") else None
     silos = [Silo(name, Xt, columns, np.arange(Xt.shape[0])) for name, Xt in rows.items()]
     F = getattr(model, "embedding_", None)
     fitted_on = F is not None and np.array_equal(model.labels_, flat)  # its own rows
@@ -85,16 +84,16 @@ def write_report(
 
 def _with_plain_rows(model: FMTC) -> FMTC:
     """The same model for rows without column names, which have been compared."""
-    if not hasattr(model, "feature_names_in_"):
-        return model
-    from copy import copy
-
     plain = copy(model)
-    del plain.feature_names_in_
+    plain.__dict__.pop("feature_names_in_", None)
     return plain
 
 
 SHOWN = 50  # silos in a notebook
+ABOUT = (
+    "Columns 0, 1, ... are the share of each cluster in the rows of a silo. "
+    "`model.explain()` says what the clusters are."
+)
 
 
 def model_html(model: FMTC) -> str:
@@ -116,30 +115,19 @@ def model_html(model: FMTC) -> str:
     of = f", {rows:,} rows" if sizes else ""
     head = f"{m} silo{'s' if m > 1 else ''}{of} of {d:,} columns, {model.n_concepts_} clusters"
     ended = f" How it ended: {html.escape(model.stopped_because_)}." if model.stopped_because_ else ""
-    k = max((len(part) for part in sizes.values()), default=0)
-    lines = "".join(
-        f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{int(part.sum()):,}</td>"
-        + "".join(f"<td>{share}</td>" for share in _shares(part))
-        + "</tr>"
-        for name, part in list(sizes.items())[:SHOWN]
-    )
-    more = f"<p>and {len(sizes) - SHOWN} more silos</p>" if len(sizes) > SHOWN else ""
-    numbers = "".join(f"<th>{j}</th>" for j in range(k))
-    table = (
-        "<table><thead><tr><th style='text-align:left'>silo</th><th>rows</th>"
-        f"{numbers}</tr></thead><tbody>{lines}</tbody></table>{more}"
-        "<p>Columns 0, 1, ... are the share of each cluster in the rows of a silo. "
-        "<code>model.explain()</code> says what the clusters are.</p>"
-        if sizes
-        else f"<p>silos: {html.escape(', '.join(model.client_ids_[:SHOWN]))}</p>"
-    )
-    settings = html.escape(repr(model))
+    if sizes:
+        heads = [("silo", True), ("rows", False), *((str(j), False) for j in range(model.n_concepts_))]
+        lines = [[name, f"{int(part.sum()):,}", *_shares(part)] for name, part in list(sizes.items())[:SHOWN]]
+        notes = [f"and {len(sizes) - SHOWN} more silos"] if len(sizes) > SHOWN else []
+        table = html_table(heads, lines, [*notes, ABOUT])
+    else:
+        table = f"<p>silos: {html.escape(', '.join(model.client_ids_[:SHOWN]))}</p>"
     return (
         f"<div><p><b>FMTC</b>, fitted: {head}.{ended}</p>{table}"
-        f"<details><summary>settings</summary><pre>{settings}</pre></details></div>"
+        f"<details><summary>settings</summary><pre>{html.escape(repr(model))}</pre></details></div>"
     )
 
 
 def _shares(part: np.ndarray) -> list[str]:
     printed = zip(part, percents(part / max(part.sum(), 1)), strict=True)
-    return ["–" if not n else html.escape(share) if n >= FEW else f"&lt; {FEW} rows" for n, share in printed]
+    return ["–" if not n else share if n >= FEW else f"< {FEW} rows" for n, share in printed]

@@ -172,40 +172,51 @@ def _embedded(data: Any) -> str:
 
 def _data(summary: Mapping[str, Any]) -> dict[str, Any]:
     """What the script needs: rounds, clusters and, packed, the points."""
-    points = summary["points"]
-    views = {}
-    for view, (x, y) in {"map": ("map_x", "map_y"), "plane": ("x", "y")}.items():
-        if points and all(x in shown for shown in points.values()):
-            views[view] = _packed_places({name: (shown[x], shown[y]) for name, shown in points.items()})
+    told = ("round_no", "objective", "primal_residual", "dual_residual", "seconds")
+    views, points = _views(summary["points"]), summary["points"]
     return {
         "rounds": [
-            {name: line[name] for name in ("round_no", "objective", "primal_residual", "dual_residual", "seconds")}
+            {name: line[name] for name in told}
             | {"likelihood": None if line["objective"] is None else -line["objective"]}
             for line in summary["history"]
         ],
         "tol": summary["tol"],
         "found": [{"cluster": c["cluster"], "name": c["name"]} for c in summary["found"]],
         "silos": [
-            {"silo": line["silo"], "rows": line["rows"], "shares": line["shares"]}
+            {name: line[name] for name in ("silo", "rows", "shares")}
             for line in summary["silos"] if line["shares"] is not None
         ],
         "clusters": [
-            {"silo": c["silo"], "cluster": c["cluster"], "name": c["name"], "rows": c["rows"], "size": c["size"],
-             "differences": [f"{d['what']} {d['amounts']}" for d in c["differences"][:3]]}
+            {name: c[name] for name in ("silo", "cluster", "name", "rows", "size")}
+            | {"differences": [f"{d['what']} {d['amounts']}" for d in c["differences"][:3]]}
             for c in summary["clusters"]
         ],
         "view": summary["view"],
         "calibrated": summary["calibrated"],
         "title": summary["title"],
         "points": [
-            {"silo": name, "n": len(shown["row"]), "row": _pack(shown["row"], "<u4"),
-             "cluster": _pack(shown["cluster"], "<u2"),
-             "sure": _pack(np.asarray(shown["probability"]) * 100, "<u1") if "probability" in shown else None,
-             **{view: places[name] for view, places in views.items()}}
+            _point_data(name, shown) | {view: places[name] for view, places in views.items()}
             for name, shown in points.items()
         ],
         "views": list(views),
     }  # fmt: skip
+
+
+def _point_data(name: str, shown: Mapping[str, Any]) -> dict[str, Any]:
+    """The points of a silo, but for their places."""
+    sure = _pack(np.asarray(shown["probability"]) * 100, "<u1") if "probability" in shown else None
+    row, cluster = _pack(shown["row"], "<u4"), _pack(shown["cluster"], "<u2")
+    return {"silo": name, "n": len(shown["row"]), "row": row, "cluster": cluster, "sure": sure}
+
+
+def _views(points: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Places of the points of each silo, in each layout that all have."""
+    layouts = {"map": ("map_x", "map_y"), "plane": ("x", "y")}
+    return {
+        view: _packed_places({name: (shown[x], shown[y]) for name, shown in points.items()})
+        for view, (x, y) in layouts.items()
+        if points and all(x in shown for shown in points.values())
+    }
 
 
 def _packed_places(places: Mapping[str, tuple[Any, Any]]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -104,47 +104,61 @@ def _silhouette(result: SiloResult) -> float | None:
     return float(silhouette_score(result.view[chosen], labels[chosen]))
 
 
+@dataclass(frozen=True, eq=False)
+class _Scored:
+    """A silo that can spare a fifth of its rows."""
+
+    fold: Array  # n, in which each row is held out
+    k: int
+    graph: Any  # neighbours among all of its rows
+    truth: Sequence[str | None] | None
+
+    def scores(self, labels: Array, fold: int) -> tuple[float, float]:
+        """Of the rows of a fold, the share of links that stay in their cluster, and ACC."""
+        kept = np.flatnonzero(self.fold == fold)
+        return stays(self.graph, labels, kept, self.k), _accuracy(labels, self.truth, kept)
+
+
+def _scored(model: FMTC, results: Sequence[SiloResult]) -> dict[str, _Scored]:
+    """The silos that can spare a fifth of their rows, divided into fifths."""
+    rng, settings, found = np.random.default_rng(model.random_state), model.settings(), {}
+    for result in results:
+        name, n = result.silo.name, len(result.labels)
+        k = settings.clusters_of(name)
+        if n // FOLDS >= HELD_OUT and n - n // FOLDS - 1 > k:
+            graph = _graph(model, name, result.silo.X)
+            found[name] = _Scored(rng.permutation(n) % FOLDS, k, graph, result.silo.labels)
+    return found
+
+
 def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str, Any]]:
     """How held-out rows fit in, by silos that learn together and by silos alone; ACC where classes are known.
 
     A fifth is held out; five times, each row once, where there are few rows, because then scores are noisy. A silo too
     small to spare a fifth learns from all its rows and is not scored. A single silo is not compared.
     """
-    rng = np.random.default_rng(model.random_state)
-    sizes = {result.silo.name: len(result.labels) for result in results}
-    own = {name: model.settings().clusters_of(name) for name in sizes}
-    scored = [name for name, n in sizes.items() if n // FOLDS >= HELD_OUT and n - n // FOLDS - 1 > own[name]]
+    rows = {result.silo.name: result.silo.X for result in results}
+    scored = _scored(model, results)
     if not scored:
         return {}
-    rows = {result.silo.name: result.silo.X for result in results}
-    truth = {result.silo.name: result.silo.labels for result in results}
-    graphs = {name: _graph(model, name, rows) for name in scored}
-    fold_of = {name: rng.permutation(n) % FOLDS if name in scored else np.full(n, -1) for name, n in sizes.items()}
-    found, right = [], []  # fold x model x silo
+    n_folds, found = FOLDS if sum(len(result.labels) for result in results) <= FEW_ROWS else 1, []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit on all rows has given the same warnings
-        for fold in range(FOLDS if sum(sizes.values()) <= FEW_ROWS else 1):
-            models = _fits(model, {name: X[fold_of[name] != fold] for name, X in rows.items()})
-            kept = {name: np.flatnonzero(fold_of[name] == fold) for name in scored}
-            labels = [{name: fits[name].predict(rows[name], clients=name) for name in scored} for fits in models]
-            found.append([[stays(graphs[name], y[name], kept[name], own[name]) for name in scored] for y in labels])
-            right.append([[_accuracy(y[name], truth[name], kept[name]) for name in scored] for y in labels])
-    scores, acc = np.array(found), np.mean(right, axis=0)
-    mean, m = scores.mean(axis=0), len(scores)
-    gains = scores[:, 0] - scores[:, -1]
-    error = gains.std(axis=0, ddof=1) / np.sqrt(m) if m > 1 else np.full(len(scored), np.nan)
-    compared = len(results) > 1
-    return {
-        name: {
-            "rows": int((fold_of[name] < m).sum()),
-            "score": mean[0, t],
-            "alone": mean[1, t] if compared else None,
-            "error": error[t] if compared else None,
-            "acc": acc[0, t],
-            "alone_acc": acc[1, t] if compared else None,
-        }
-        for t, name in enumerate(scored)
-    }
+        for fold in range(n_folds):
+            left = {name: X[scored[name].fold != fold] if name in scored else X for name, X in rows.items()}
+            found.append([
+                [one.scores(fits[name].predict(rows[name], clients=name), fold) for name, one in scored.items()]
+                for fits in _fits(model, left)
+            ])  # fmt: skip
+    scores, acc = np.moveaxis(np.array(found), -1, 0)  # each fold x model x silo
+    mean, right, gains = scores.mean(axis=0), acc.mean(axis=0), scores[:, 0] - scores[:, -1]
+    error = gains.std(axis=0, ddof=1) / np.sqrt(n_folds) if n_folds > 1 else np.full(len(scored), np.nan)
+    told: dict[str, dict[str, Any]] = {}
+    for t, (name, one) in enumerate(scored.items()):
+        alone = (mean[1, t], error[t], right[1, t]) if len(results) > 1 else (None, None, None)
+        told[name] = {"rows": int((one.fold < n_folds).sum()), "score": mean[0, t], "acc": right[0, t]}
+        told[name] |= dict(zip(("alone", "error", "alone_acc"), alone, strict=True))
+    return told
 
 
 def _fits(model: FMTC, rows: Mapping[str, Any]) -> list[Mapping[str, FMTC]]:
@@ -152,29 +166,25 @@ def _fits(model: FMTC, rows: Mapping[str, Any]) -> list[Mapping[str, FMTC]]:
 
     All of it happens here: a silo alone needs no privacy, and few held-out rows are no reason to refuse.
     """
-    privacy = model.privacy if len(rows) >= FEWEST else None
+    privacy, settings = model.privacy if len(rows) >= FEWEST else None, model.settings()
     if isinstance(privacy, Privacy):
         privacy = replace(privacy, accept_weak=True)
-    concepts = None if model.settings().own_clusters is None else model.n_concepts_
+    concepts = None if settings.own_clusters is None else model.n_concepts_
     together = clone(model).set_params(verbose=0, privacy=privacy, n_concepts=concepts).fit(rows)
     fits: list[Mapping[str, FMTC]] = [dict.fromkeys(rows, together)]
     if len(rows) > 1:
-        numbers = model.settings()
-        fits.append(
-            {
-                name: clone(together)
-                .set_params(privacy=None, n_clusters=numbers.clusters_of(name), n_concepts=None)
-                .fit({name: X})
-                for name, X in rows.items()
-            }
-        )
+        alone = {"privacy": None, "n_concepts": None}
+        fits.append({
+            name: clone(together).set_params(n_clusters=settings.clusters_of(name), **alone).fit({name: X})
+            for name, X in rows.items()
+        })  # fmt: skip
     return fits
 
 
-def _graph(model: FMTC, name: str, rows: Mapping[str, Any]) -> Any:
+def _graph(model: FMTC, name: str, X: Any) -> Any:
     """Neighbours among all rows of a silo, in the units that the model looks at."""
     solver = Solver() if model.solver is None else model.solver
-    X = model._models[name].scaled(rows[name])
+    X = model._models[name].scaled(X)
     return knn_affinity(X, solver.n_neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight)
 
 

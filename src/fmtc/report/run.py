@@ -39,8 +39,8 @@ class Run:
     report: Mapping[str, Any]
     model: FMTC | None  # None at the coordinator
     history: Sequence[Mapping[str, Any]]
-    explanation: Explanation | None
-    atlas: Atlas | None  # None at the coordinator of an older version
+    explanation: Explanation | None  # None at the coordinator
+    atlas: Atlas | None
     d: int
     k: int
 
@@ -51,8 +51,8 @@ class Run:
 
     @property
     def view(self) -> str:
-        """The view that the run took; a run of an older version knew one only."""
-        return str(self.report.get("view") or ("graph" if self.model is None else self.model.view_))
+        """The view that the run took."""
+        return str(self.report["view"])
 
     @property
     def held(self) -> dict[str, str | None]:
@@ -86,35 +86,35 @@ def open_run(folder: Path, report: Mapping[str, Any]) -> Run:
         return Run(folder, report, None, history, None, atlas, d, k)
     model = load(folder / "model")
     kept = read_explanation(folder)
-    explanation = None if kept is None else Explanation.from_dict(kept)
+    if kept is None:
+        raise FileError(f"{folder} does not say what its clusters are: it was written by an older version; fit again")
+    explanation = Explanation.from_dict(kept)
     _check_parts(folder / "report.json", report, model, explanation)
     atlas = load_atlas(folder)
     return Run(folder, report, model, report["history"], explanation, atlas, report["n_features"], model.n_concepts_)
 
 
-def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, explanation: Explanation | None) -> None:
+def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, explanation: Explanation) -> None:
     """Refuse a report that does not fit its model, or whose parts do not fit each other."""
-    details = report.get("details", {})
-    silos = [line["silo"] for line in report["silos"]]
-    shown, more = report["projection"], details.get("points", {})
-    k = model.n_concepts_
+    silos, k = {line["silo"]: line for line in report["silos"]}, model.n_concepts_
+    shown, more = report["projection"], report.get("details", {}).get("points", {})
+    sizes = [(line["cluster_sizes"], line["rows"]) for line in report["silos"]]
     fits = {
         "silos are not those of the model": sorted(silos) == sorted(model.client_ids_),
-        "cluster sizes do not fit": all(
-            len(line["cluster_sizes"]) == k and sum(line["cluster_sizes"]) == line["rows"] > 0
-            for line in report["silos"]
-        ),
-        "explanation is of other clusters": explanation is None
-        or (len(explanation.clusters) == k and set(explanation.silos) == set(silos)),
+        "cluster sizes do not fit": all(len(of) == k and sum(of) == rows > 0 for of, rows in sizes),
+        "explanation is of other clusters": len(explanation.clusters) == k and set(explanation.silos) == set(silos),
         "points do not fit": set(more) <= set(shown) == set(silos)
-        and all(
-            len({len(column) for column in (*part.values(), *more.get(name, {}).values())}) == 1
-            and part["row"] != [] and max(part["cluster"]) < k
-            and ("map_x" in more.get(name, {})) == ("map_y" in more.get(name, {}))
-            for name, part in shown.items()
-        ),
+        and all(_points_fit(part, more.get(name, {}), k) for name, part in shown.items()),
         "probabilities do not fit": all(0 <= p <= 1 for part in more.values() for p in part["probability"]),
-    }  # fmt: skip
+    }
     for what, is_right in fits.items():
         if not is_right:
             raise FileError(f"{file} is damaged: its {what}")
+
+
+def _points_fit(shown: Mapping[str, Any], more: Mapping[str, Any], k: int) -> bool:
+    """Whether the shown rows of a silo have as many of everything."""
+    lengths = {len(column) for column in (*shown.values(), *more.values())}
+    if len(lengths) != 1 or 0 in lengths:
+        return False
+    return max(shown["cluster"]) < k and ("map_x" in more) == ("map_y" in more)

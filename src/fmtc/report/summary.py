@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import numpy as np
 
 from ..artifacts.files import jsonable
 from ..artifacts.runs import of_one_silo
-from ..describe import Atlas, Cluster, Histogram, empty_clusters_sentence, percents_of
+from ..describe import Atlas, Cluster, Explanation, Histogram, empty_clusters_sentence, percents_of
 from ..estimator import FMTC
 from ..protocol.base import LETTERS
 from ..settings import Solver
+from ..tables.reading import Reading
 from .run import Run, open_run, read_report
 from .words import absences, atlas_words, findings, has, limited_words, run_words, verdict
 
@@ -73,7 +74,7 @@ def _summary(run: Run) -> dict[str, Any]:
     own = run.model is not None and of_one_silo(report)
     sizes = [line["cluster_sizes"] for line in report["silos"]] if run.model is not None else [[1]]
     empty = empty_clusters_sentence(sizes, all_silos=not own)
-    found, clusters = ([], []) if run.model is None else _clusters(run)
+    found, clusters = ([], []) if run.explanation is None else _clusters(run.explanation, run.held)
     silos = _silos(run, clusters)
     summary = {
         "title": run.folder.resolve().name,
@@ -89,7 +90,6 @@ def _summary(run: Run) -> dict[str, Any]:
         "silos": silos,
         "found": found,
         "clusters": clusters,
-        "explained": run.explanation is not None,
         "own_rows": own,
         "calibrated": run.view == "mixture",
         "history": run.history,
@@ -115,14 +115,18 @@ def _trust(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Who pulls whom, with the shade of each cell; None for one silo, or where it was not kept."""
     if found is None or len(found["clients"]) < 2:
         return None
-    pulls = found["influence"]
-    most = max((value for row in pulls or [] for value in row), default=0.0)
+    pulls = found["influence"] or []
+    most = max((value for row in pulls for value in row), default=0.0)
     rows = [
-        [{"value": value, "shade": round(4 * value / most) if most > 0 else 0, "self": s == t}
-         for t, value in enumerate(row)]
-        for s, row in enumerate(pulls or [])
-    ]  # fmt: skip
+        [{"value": value, "shade": _shade(value, most), "self": s == t} for t, value in enumerate(row)]
+        for s, row in enumerate(pulls)
+    ]
     return {**found, "cells": rows, "held": [line["silo"] for line in found["clients"] if line["held"]]}
+
+
+def _shade(value: float, most: float) -> int:
+    """One of five shades of a cell."""
+    return round(4 * value / most) if most > 0 else 0
 
 
 def _atlas(atlas: Atlas) -> dict[str, Any]:
@@ -141,7 +145,7 @@ def _atlas(atlas: Atlas) -> dict[str, Any]:
                     "share": shares[cid][j],
                     "flag": one.flags.get(cid, ""),
                     "cosine": one.cosine.get(cid),
-                    "shade": round(4 * (one.presence.get(cid) or 0.0) / most) if most > 0 else 0,
+                    "shade": _shade(one.presence.get(cid) or 0.0, most),
                 }
                 for cid in atlas.client_ids
             ],
@@ -163,39 +167,46 @@ def _atlas(atlas: Atlas) -> dict[str, Any]:
 
 def _silos(run: Run, clusters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row of the table for each silo; None where something is not known."""
-    lines = {line["silo"]: line for line in run.report.get("silos", ())}
+    lines, details = {line["silo"]: line for line in run.report.get("silos", ())}, run.details.get("silos", {})
     unlike = Counter(cluster["silo"] for cluster in clusters if cluster["unlike"])
     missed = Counter(name for record in run.history for name in record["missing"])
     found = []
     for name in run.names:
-        line, more = lines.get(name, {}), run.details.get("silos", {}).get(name, {})
-        held = more.get("held_out") or {}
-        sizes = line.get("cluster_sizes")
-        known = held.get("score") is not None and held.get("alone") is not None
+        line, more = lines.get(name, {}), details.get(name, {})
         row = {
             "silo": name,
             "lost": name in run.report.get("missing", ()),
-            "rows": line.get("rows"),
-            "clusters": None if sizes is None else int(np.count_nonzero(sizes)),
-            "balance": None if sizes is None else _balance(sizes),
-            "score": line.get("score"),
-            "acc": line.get("acc"),
-            "nmi": line.get("nmi"),
-            "residual": more.get("residual"),
-            "silhouette": more.get("silhouette"),
-            "held_out_rows": held.get("rows"),
-            "held_out": held.get("score"),
-            "alone": held.get("alone"),
-            "gain": held["score"] - held["alone"] if known else None,
-            "gain_error": held.get("error") if known else None,
-            "held_out_acc": held.get("acc"),
-            "alone_acc": held.get("alone_acc"),
-            "unlike": unlike[name] if run.explanation is not None and len(lines) > 1 else None,
-            "shares": None if sizes is None else [n / max(1, sum(sizes)) for n in sizes],
+            **{what: line.get(what) for what in ("rows", "score", "acc", "nmi")},
+            **{what: more.get(what) for what in ("residual", "silhouette")},
+            **_sizes(line.get("cluster_sizes")),
+            **_gain(more.get("held_out") or {}),
+            "unlike": unlike[name] if len(lines) > 1 else None,
             "rounds_missed": missed[name],
         }
         found.append(row | {"verdict": verdict(row)})
     return found
+
+
+def _sizes(sizes: Sequence[int] | None) -> dict[str, Any]:
+    """What follows from the rows of a silo's clusters."""
+    if sizes is None:
+        return {"clusters": None, "balance": None, "shares": None}
+    shares = [n / max(1, sum(sizes)) for n in sizes]
+    return {"clusters": int(np.count_nonzero(sizes)), "balance": _balance(sizes), "shares": shares}
+
+
+def _gain(held: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of held-out rows, together and alone."""
+    known = held.get("score") is not None and held.get("alone") is not None
+    return {
+        "held_out_rows": held.get("rows"),
+        "held_out": held.get("score"),
+        "alone": held.get("alone"),
+        "gain": held["score"] - held["alone"] if known else None,
+        "gain_error": held.get("error") if known else None,
+        "held_out_acc": held.get("acc"),
+        "alone_acc": held.get("alone_acc"),
+    }
 
 
 def _balance(sizes: Sequence[int]) -> float:
@@ -208,76 +219,45 @@ def _balance(sizes: Sequence[int]) -> float:
 # ---------------------------------------------------------------------------------------------------- clusters
 
 
-def _clusters(run: Run) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _clusters(explained: Explanation, held: Collection[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """What each number is over all silos, and a row for each cluster of each silo that has rows."""
-    explained = run.explanation
-    if explained is None:
-        lines = run.report.get("silos", ())
-        sizes = {line["silo"]: np.asarray(line["cluster_sizes"]) for line in lines}
-        whole = np.sum(list(sizes.values()), axis=0) if sizes else np.zeros(0, dtype=int)
-        over_all = [Cluster(j, int(n), float(n / max(whole.sum(), 1))) for j, n in enumerate(whole)]
-        silos = {
-            name: tuple(Cluster(j, int(n), float(n / of.sum())) for j, n in enumerate(of)) for name, of in sizes.items()
-        }
-        likeness: Mapping[str, Sequence[float | None]] = {name: [None] * len(of) for name, of in sizes.items()}
-    else:
-        over_all, silos, likeness = list(explained.clusters), explained.silos, explained.likeness
-    common = [mine for name, mine in silos.items() if name not in run.held] or list(silos.values())
+    silos = explained.silos
+    common = [mine for name, mine in silos.items() if name not in held] or list(silos.values())
     counts = [[one.rows for one in mine] for mine in common]
     found = [
         _cluster(one) | {"percent": percent, "silos": sum(has(of[one.cluster], sum(of)) for of in counts)}
-        for one, percent in zip(over_all, percents_of(over_all), strict=True)
+        for one, percent in zip(explained.clusters, percents_of(explained.clusters), strict=True)
     ]
     clusters = [
-        _cluster(one)
-        | {
-            "silo": name,
-            "likeness": likeness[name][one.cluster],
-            "unlike": _is_unlike(likeness[name][one.cluster]),
-        }
+        _cluster(one) | {"silo": name, "likeness": likeness, "unlike": likeness is not None and likeness < SAME}
         for name, mine in silos.items()
-        for one in mine
+        for one, likeness in zip(mine, explained.likeness[name], strict=True)
         if one.rows
     ]
     return found, clusters
 
 
-def _is_unlike(likeness: float | None) -> bool:
-    return likeness is not None and likeness < SAME
-
-
 def _cluster(cluster: Cluster) -> dict[str, Any]:
-    return {
-        "cluster": cluster.cluster,
-        "name": cluster.name,
-        "words": cluster.words,
-        "given": cluster.given,
-        "rows": cluster.rows,
-        "size": cluster.size,
-        "share": cluster.share,
-        "differences": [
-            {
-                "what": one.what,
-                "amounts": one.values,
-                "effect": one.effect,
-                "kind": one.kind,
-                "histogram": None if one.histogram is None else _histogram(one.histogram),
-            }
-            for one in cluster.differences
-        ],
-    }
+    told = ("cluster", "name", "words", "given", "rows", "size", "share")
+    differences = [
+        {
+            "what": one.what,
+            "amounts": one.values,
+            "effect": one.effect,
+            "kind": one.kind,
+            "histogram": None if one.histogram is None else _histogram(one.histogram),
+        }
+        for one in cluster.differences
+    ]
+    return {what: getattr(cluster, what) for what in told} | {"differences": differences}
 
 
 def _histogram(histogram: Histogram) -> dict[str, Any]:
     """Counts, and what stands below them: first and last value, or the levels."""
-    ends = [f"{value:.3g}" for value in (histogram.edges[0], histogram.edges[-1])] if histogram.edges else ["", ""]
-    return {
-        "inside": list(histogram.inside),
-        "outside": list(histogram.outside),
-        "low": ends[0],
-        "high": ends[1],
-        "levels": list(histogram.levels),
-    }
+    edges = histogram.edges
+    low, high = (f"{edges[0]:.3g}", f"{edges[-1]:.3g}") if edges else ("", "")
+    counts = {what: getattr(histogram, what) for what in ("inside", "outside", "levels")}
+    return counts | {"low": low, "high": high}
 
 
 # ------------------------------------------------------------------------------------------------------ points
@@ -295,15 +275,11 @@ def _points(run: Run) -> dict[str, dict[str, Any]]:
 def _settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every setting of FMTC and then of its solver, in the order of their parameters; whether it is not the default."""
     found = []
-    for of, values, known in (
-        ("FMTC", settings, FMTC().get_params(deep=False)),
-        ("Solver", settings.get("solver", {}), Solver().get_params()),
-    ):
-        names = [name for name in inspect.signature(FMTC if of == "FMTC" else Solver).parameters if name in values]
+    for of, kind, values in (("FMTC", FMTC, settings), ("Solver", Solver, settings.get("solver", {}))):
+        default = kind().get_params(deep=False)
+        names = [name for name in inspect.signature(kind).parameters if name in values and name != "solver"]
         found += [
-            {"of": of, "name": name, "value": values[name], "changed": values[name] != known[name]}
-            for name in names
-            if name != "solver"
+            {"of": of, "name": name, "value": values[name], "changed": values[name] != default[name]} for name in names
         ]
     if settings["as_published"]:
         found.append({"of": "FMTC", "name": "as_published", "value": True, "changed": True})
@@ -326,8 +302,8 @@ _MODES = {
 
 
 def _seen(trust: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Who saw what, what was promised and what can be compared; None for runs of older versions."""
-    if trust is None or "mode" not in trust:
+    """Who saw what, what was promised and what can be compared; None where it was not kept."""
+    if trust is None:
         return None
     words, promise = [_MODES[trust["mode"]]], trust.get("promise")
     if promise:
@@ -367,28 +343,11 @@ def _code(run: Run) -> str:
     )
     if solver:
         given.append(f"solver=Solver({', '.join(solver)})")
-    files = run.report.get("files", ())
-    from ..tables.reading import Reading
-
-    reading = Reading.from_dict(run.report.get("reading") or run.details.get("reading") or {})
-    how = f", {reading!r}" if reading.said() else ""
-    remark = "" if how else "  # and the columns that are not features: Reading(label_column=..., drop=[...])"
-    imports = [f"from fmtc import FMTC{', Solver' if solver else ''}"]
-    if files:
-        read = [
-            "files = [  # as seen from the folder where the run was started",
-            *(f"    {file!r}," for file in files),
-            "]",
-            f"silos = read_silos(files{how}){remark}",
-            "X = {silo.name: silo.encoded for silo in silos}",
-        ]
-        imports.append(f"from fmtc.tables import {'Reading, ' if how else ''}read_silos")
-    else:
-        names = ", ".join(f"{name!r}: ..." for name in run.names)
-        read = [f"X = {{{names}}}  # the rows of each silo"]
+    imports, read = _reading_code(run)
     return "\n".join(
         [
             f"# fmtc {run.report['versions']['fmtc']}",
+            f"from fmtc import FMTC{', Solver' if solver else ''}",
             *imports,
             "",
             *read,
@@ -398,3 +357,21 @@ def _code(run: Run) -> str:
             "",
         ]
     )
+
+
+def _reading_code(run: Run) -> tuple[list[str], list[str]]:
+    """Python that reads the rows of a run: what it imports, and what it does."""
+    files = run.report.get("files", ())
+    if not files:
+        names = ", ".join(f"{name!r}: ..." for name in run.names)
+        return [], [f"X = {{{names}}}  # the rows of each silo"]
+    reading = Reading.from_dict(run.report.get("reading") or run.details.get("reading") or {})
+    how = f", {reading!r}" if reading.said() else ""
+    remark = "" if how else "  # and the columns that are not features: Reading(label_column=..., drop=[...])"
+    return [f"from fmtc.tables import {'Reading, ' if how else ''}read_silos"], [
+        "files = [  # as seen from the folder where the run was started",
+        *(f"    {file!r}," for file in files),
+        "]",
+        f"silos = read_silos(files{how}){remark}",
+        "X = {silo.name: silo.encoded for silo in silos}",
+    ]

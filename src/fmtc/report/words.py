@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal
 
-from ..describe import FEW, Cluster, held_words, percents
+from ..describe import FEW, Cluster, held_words, listing, percents
 from .run import Run
 
 CLEAR = 0.01  # a smaller gain is none
@@ -54,20 +54,21 @@ def findings(run: Run, summary: Mapping[str, Any]) -> list[str]:
         said.append(limited_words(run))
     if any(line["gain"] is not None for line in silos):
         said.append(_gain_words(silos))
-    classed = [line for line in silos if line["held_out_acc"] is not None and line["alone_acc"] is not None]
-    if classed:
-        together, alone = (
-            100 * float(np.mean([line[name] for line in classed])) for name in ("held_out_acc", "alone_acc")
-        )
+    if classed := [line for line in silos if line["held_out_acc"] is not None and line["alone_acc"] is not None]:
+        together, alone = _means(classed, "held_out_acc", "alone_acc")
         said.append(
             f"By the known classes, {together:.1f} % of the held-out rows are in the right cluster if the silos learn "
             f"together, {alone:.1f} % if each learns alone."
         )
-    lost = [line["silo"] for line in silos if line["lost"]]
-    if lost:
+    if lost := [line["silo"] for line in silos if line["lost"]]:
         were, have = ("was", "has") if len(lost) == 1 else ("were", "have")
         said.append(f"{listing(lost)} {were} lost during the run and {have} no model.")
     return said
+
+
+def _means(lines: Sequence[Mapping[str, Any]], *names: str) -> list[float]:
+    """Mean over silos of some shares, in per cent."""
+    return [100 * float(np.mean([line[name] for line in lines])) for name in names]
 
 
 def limited_words(run: Run) -> str:
@@ -184,7 +185,7 @@ def verdict(line: Mapping[str, Any]) -> str:
 
 def _gain_words(silos: Sequence[Mapping[str, Any]]) -> str:
     scored = [line for line in silos if line["gain"] is not None]
-    together, alone = (float(np.mean([line[name] for line in scored])) for name in ("held_out", "alone"))
+    together, alone = _means(scored, "held_out", "alone")
     up, down = ([line["silo"] for line in scored if line["verdict"] == which] for which in ("up", "down"))
     same = len(scored) - len(up) - len(down)
     parts = [
@@ -194,8 +195,8 @@ def _gain_words(silos: Sequence[Mapping[str, Any]]) -> str:
         "no clear difference for any silo" if same == len(scored) else "",
     ]
     return (
-        f"Rows that the models did not see share their cluster with {100 * together:.1f} % of their neighbours if the "
-        f"silos learn together and with {100 * alone:.1f} % if each learns alone: "
+        f"Rows that the models did not see share their cluster with {together:.1f} % of their neighbours if the "
+        f"silos learn together and with {alone:.1f} % if each learns alone: "
         f"{listing([part for part in parts if part])}."
     )
 
@@ -223,16 +224,9 @@ def absences(run: Run) -> dict[str, str]:
         )
     if not run.history:
         absent["history"] = "Only the coordinator of a federation sees the rounds; its own page shows them."
-    if "sent" not in run.report:
-        absent["sent"] = "The run was written by an older version of fmtc, which did not record what left."
-    elif not run.report["sent"]:
+    if not run.report.get("sent"):
         absent["sent"] = "The run recorded nothing that left."
-    if run.model is not None and run.explanation is None:
-        absent["explanation"] = (
-            "The run was written by an older version of fmtc, which did not keep what sets the clusters apart; fit "
-            "again to see it."
-        )
-    elif run.explanation is not None:
+    if run.explanation is not None:
         held = held_words(list(run.held)) if run.held else ""  # the findings say it
         if notes := [note for note in run.explanation.notes if note != held]:
             absent["explanation"] = " ".join(notes)
@@ -242,8 +236,3 @@ def absences(run: Run) -> dict[str, str]:
 def counted(number: int, noun: str) -> str:
     """Such as: 1 silo, 2,000 rows."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def listing(words: Sequence[str]) -> str:
-    """Such as: a, b and c."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

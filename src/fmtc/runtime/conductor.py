@@ -14,10 +14,8 @@ from ..artifacts.states import flatten, unflatten
 from ..errors import AbortedError, DataError, FileError, InputError, OwnError, TrustError
 from ..models.shared import SHARED, Shared
 from ..protocol.base import Message, dropped, pack, unpack
-from ..protocol.end import END, told
-from ..protocol.kept import kept
-from ..protocol.survey import SURVEY
-from ..protocol.verdict import VERDICT
+from ..protocol.common import END, SURVEY, VERDICT, told
+from ..protocol.outcome import kept
 from .driver import ClientError, Received, RoundRecord, RunRecord, Transport, add_received, run, with_server
 from .events import Channel, at_coordinator
 from .spec import RunSpec
@@ -185,8 +183,7 @@ def _message(spec: RunSpec, line: list[Any], arrays: Mapping[str, Any], above: s
 def _differ(transport: Transport, spec: RunSpec, events: Channel) -> bool:
     """Compare the clients' columns and tell each what is odd about its own; whether the run ends with that."""
     from ..tables import compare
-    from ..tables.findings import ERROR
-    from ..tables.kinds import CATEGORY
+    from ..tables.findings import ERROR, Kind
     from ..tables.survey import as_numbers
 
     replies = transport.exchange({cid: Message(SURVEY.name, SURVEY.Ask()) for cid in transport.client_ids})
@@ -202,7 +199,7 @@ def _differ(transport: Transport, spec: RunSpec, events: Channel) -> bool:
     verdicts = as_numbers(findings, replies.answers)
     transport.exchange({cid: Message(VERDICT.name, VERDICT.Ask(findings=found)) for cid, found in verdicts.items()})
     events.tell(
-        "surveyed", silos=sorted(replies.answers), findings=[asdict(finding) for finding in findings],
+        "surveyed", silos=sorted(replies.answers), findings=[finding.to_dict() for finding in findings],
         received=[asdict(line) for line in received.values()],
     )  # fmt: skip
     differ = any(finding.severity == ERROR for finding in findings)
@@ -210,7 +207,7 @@ def _differ(transport: Transport, spec: RunSpec, events: Channel) -> bool:
         events.tell("differ" if differ else "agree")
         events.tell("ended")
         return True
-    there = max(int((answer.kinds == CATEGORY).sum()) for answer in replies.answers.values())
+    there = max(int((answer.kinds == Kind.CATEGORY).sum()) for answer in replies.answers.values())
     known = sum(levels > 0 for levels in getattr(spec.settings, "levels", ()))
     if there != known:
         raise DataError(

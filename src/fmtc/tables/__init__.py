@@ -7,12 +7,12 @@ from .. import lazy_names
 if TYPE_CHECKING:
     from .catalogue import explain
     from .columns import Columns, read_columns
-    from .doubts import remarks
     from .findings import Finding
-    from .preflight import compare
     from .reading import Reading
-    from .silos import Silo, constant_columns, missing_line, read_silos, read_texts
+    from .silos import Silo, read_silos, read_texts
+    from .survey import compare
     from .text import TextRecipe, column_words, hashed_counts
+    from .values import remarks
 
 __all__ = [
     "Columns",
@@ -22,10 +22,8 @@ __all__ = [
     "TextRecipe",
     "column_words",
     "compare",
-    "constant_columns",
     "explain",
     "hashed_counts",
-    "missing_line",
     "read_columns",
     "read_silos",
     "read_texts",
@@ -37,9 +35,9 @@ __getattr__, __dir__ = lazy_names(
     columns=("Columns", "read_columns"),
     catalogue=("explain",),
     findings=("Finding",),
-    preflight=("compare",),
-    doubts=("remarks",),
+    survey=("compare",),
     reading=("Reading",),
-    silos=("Silo", "constant_columns", "missing_line", "read_silos", "read_texts"),
+    values=("remarks",),
+    silos=("Silo", "read_silos", "read_texts"),
     text=("TextRecipe", "column_words", "hashed_counts"),
 )

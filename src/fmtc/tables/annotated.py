@@ -52,21 +52,13 @@ def read_h5ad(path: Path, reading: Reading, check_memory: Callable[[Path, int], 
     check_memory : callable
         Refuses what the machine has no memory for.
     """
-    obsm, named = reading.obsm, reading.wording.option("obsm")
+    obsm = reading.obsm
     with _opened(path) as file:
-        if obsm is None:
-            if "X" not in file:
-                raise DataError(f"{path} has no matrix X; name a representation with {named}")
-            source, genes = file["X"], _frame(file["var"]) if "var" in file else None
-        else:
-            known = list(file["obsm"]) if "obsm" in file else []
-            if obsm not in known:
-                raise DataError(f"{named}: {path} has no representation {obsm!r}; {nearest_names(obsm, known)}")
-            source, genes = file["obsm"][obsm], None
-        X = _matrix(path, source, check_memory)
-        ids, about = _frame(file["obs"]) if "obs" in file else ([], pl.DataFrame())
+        X = _matrix(path, _source(path, file, reading), check_memory)
+        ids, about = _frame(path, file, "obs")
+        genes = _frame(path, file, "var")[0] if obsm is None else []
     n, d = X.shape
-    names = genes[0] if genes is not None and len(genes[0]) == d else [f"{obsm or 'column'}_{j}" for j in range(d)]
+    names = genes if len(genes) == d else [f"{obsm or 'column'}_{j}" for j in range(d)]
     if len(set(names)) < len(names):
         names = [f"{name} ({place})" for place, name in enumerate(names)]
     if about.width and about.height != n:
@@ -74,12 +66,23 @@ def read_h5ad(path: Path, reading: Reading, check_memory: Callable[[Path, int], 
     return Annotated(X, tuple(names), ids if len(ids) == n else [str(row) for row in range(n)], about)
 
 
+def _source(path: Path, file: Any, reading: Reading) -> Any:
+    """Where the matrix is: X, or a representation."""
+    named = reading.wording.option("obsm")
+    if reading.obsm is None:
+        if "X" not in file:
+            raise DataError(f"{path} has no matrix X; name a representation with {named}")
+        return file["X"]
+    known = list(file["obsm"]) if "obsm" in file else []
+    if reading.obsm not in known:
+        raise DataError(f"{named}: {path} has no representation {reading.obsm!r}; {nearest_names(reading.obsm, known)}")
+    return file["obsm"][reading.obsm]
+
+
 def read_obs(path: Path) -> tuple[list[str], pl.DataFrame]:
     """Names of the rows of a file of AnnData, and the table about them; X is not read."""
     with _opened(path) as file:
-        if "obs" not in file or not hasattr(file["obs"], "keys"):
-            raise DataError(f"{path} has no table obs in the form of AnnData 0.7 or later; save it again with anndata")
-        ids, about = _frame(file["obs"])
+        ids, about = _frame(path, file, "obs")
     if not ids or (about.width and about.height != len(ids)):
         raise DataError(f"{path} is damaged: obs has {about.height} rows and {len(ids)} names of rows")
     return ids, about
@@ -157,8 +160,8 @@ def _matrix(path: Path, source: Any, check_memory: Callable[[Path, int], None]) 
             raise DataError(f"{path} holds an array of shape {source.shape}; fmtc needs 2 dimensions, one line per row")
         check_memory(path, int(source.shape[0]) * int(source.shape[1]) * 8)
         return _floats(source[:])
-    kind = str(source.attrs.get("encoding-type", source.attrs.get("h5sparse_format", "")))
-    shape = tuple(int(side) for side in source.attrs.get("shape", source.attrs.get("h5sparse_shape", ())))
+    kind = str(source.attrs.get("encoding-type", ""))
+    shape = tuple(int(side) for side in source.attrs.get("shape", ()))
     if len(shape) != 2 or not kind.startswith(("csr", "csc")):
         raise DataError(f"{path}: its matrix is of kind {kind!r}; fmtc reads dense, csr and csc matrices")
     check_memory(path, 12 * int(source["data"].shape[0]))
@@ -175,40 +178,41 @@ def _floats(values: Array) -> Array:
     return values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False)
 
 
-def _frame(group: Any) -> tuple[list[str], pl.DataFrame]:
-    """Names of the rows and the columns of `obs` or `var`."""
-    if not hasattr(group, "keys"):  # before AnnData 0.7
-        table = group[:]
-        columns = {name: _words(table[name]) for name in table.dtype.names}
-        ids = [str(word) for word in columns.pop("index", columns.pop("_index", []))]
-        return ids, pl.DataFrame(columns)
-    index = str(group.attrs.get("_index", "_index"))
-    ids = [str(word) for word in _words(group[index][:])] if index in group else []
+def _frame(path: Path, file: Any, name: str) -> tuple[list[str], pl.DataFrame]:
+    """Names of the rows and the columns of `obs` or `var`; nothing where there is none."""
+    group = file.get(name, {})
+    if not hasattr(group, "keys"):
+        raise DataError(f"{path} has no table {name} in the form of AnnData 0.7 or later; save it again with anndata")
+    index = str(group.attrs.get("_index", "_index")) if group else ""
+    ids = [str(word) for word in _words(group[index])] if index in group else []
     found = {name: cells for name in group if name != index and (cells := _column(group, name)) is not None}
     return ids, pl.DataFrame(found)
 
 
-def _column(group: Any, name: str) -> Any:
+def _column(group: Any, name: str) -> pl.Series | None:
+    """A column as it is kept: plain, or as categories or values with a mask; None for anything else."""
     source = group[name]
-    if hasattr(source, "keys"):
-        if {"codes", "categories"} <= set(source):
-            levels, codes = _words(source["categories"][:]), source["codes"][:]
-            return pl.Series([None if code < 0 else str(levels[code]) for code in codes], dtype=pl.String)
-        if {"values", "mask"} <= set(source):
-            values, mask = _words(source["values"][:]), source["mask"][:]
-            return pl.Series([None if gone else value for value, gone in zip(values, mask, strict=True)])
+    is_group = hasattr(source, "keys")
+    parts = set(source) if is_group else set()
+    if {"codes", "categories"} <= parts:
+        return _category(source["codes"], source["categories"])
+    if {"values", "mask"} <= parts:
+        values = pl.Series(_words(source["values"]))
+        return values.set(pl.Series(source["mask"][:].astype(bool)), None)
+    if is_group or name.startswith("__") or len(source.shape) != 1:
         return None
-    if len(source.shape) != 1 or name.startswith("__"):
-        return None
-    cells = _words(source[:])
     if "categories" in source.attrs:  # before AnnData 0.8
-        levels = _words(group.file[source.attrs["categories"]][:])
-        cells = [None if code < 0 else str(levels[code]) for code in cells]
-    return pl.Series(cells)
+        return _category(source, group.file[source.attrs["categories"]])
+    return pl.Series(_words(source))
 
 
-def _words(values: Array) -> list[Any]:
-    return [value.decode() if isinstance(value, bytes) else value for value in values.tolist()]
+def _category(codes: Any, categories: Any) -> pl.Series:
+    levels = [str(word) for word in _words(categories)]
+    return pl.Series([None if code < 0 else levels[code] for code in codes[:]], dtype=pl.String)
+
+
+def _words(source: Any) -> list[Any]:
+    return [value.decode() if isinstance(value, bytes) else value for value in source[:].tolist()]
 
 
 __all__ = ["Annotated", "add_obs", "read_h5ad", "read_obs"]

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SHOWN, joined, listed
 from ..schema import CATEGORY
 from ..wording import PARAMETERS, Wording
-from .findings import ALIKE, ERROR, NAMED, NOTE, Finding, Unit, bounded, nearest_unit
-from .guess import CONSTANT, IDENTIFIER, Doubt, Judged, Sentinel, clipped, date_in, strays_in, text_in
-from .kinds import LIMIT
+from .findings import ALIKE, ERROR, LIMIT, NAMED, NOTE, Finding, Unit, bounded, nearest_unit
+from .guess import CONSTANT, DATES, IDENTIFIER, STRAYS, TEXT, Judged, nature
 from .parts import column_kind, example_of
 
 if TYPE_CHECKING:
@@ -31,12 +30,11 @@ DOUBTS = {
     "type": "column {column} holds values of type {kind}, neither numbers nor words: omit it{drop}",
     "text": "column {column} holds free text (such as {example!r}): cluster by its words{words_of_it}, or omit "
     "it{drop_it}",
-    "strays": "column {column} holds numbers, but {word!r} in {place}: correct it, count such words as "
+    "strays": "column {column} holds numbers, but {word!r} in {at}: correct it, count such words as "
     "missing{number}, take the column as a category{category}, or omit it{drop}",
     "words": "column {column} holds {n} different words (such as {example!r}), too many for a category: omit it{drop}, "
     "cluster by its words{words_of}, or insist{category}",
     "names rows": "column {column} holds {n} different words, which name rows: omit it, or make it the index",
-    "mixed": "column {column} has words among its numbers, such as {word!r}: correct such words, or {counted}",
     "dominant": "{column} is {share:.1f} % of the variance of all columns and decides the clusters alone: give columns "
     "the same weight{scale}, or omit it{drop}",
     "far": "row {row} has {value:.3g} in {where}, far from all others, and may become a cluster of its own: correct or "
@@ -46,22 +44,22 @@ DOUBTS = {
 }
 
 
-def words_of(doubt: Doubt, wording: Wording = PARAMETERS) -> str:
+def words_of(doubt: Finding, wording: Wording = PARAMETERS) -> str:
     """A doubt as a sentence.
 
     Examples
     --------
     >>> from fmtc.tables.catalogue import words_of
-    >>> from fmtc.tables.guess import Doubt
+    >>> from fmtc.tables.findings import Finding
     >>> from fmtc.wording import FLAGS, FRAMES
-    >>> doubt = Doubt("type", "bp", {"kind": "List"})
+    >>> doubt = Finding.of_column("type", "bp", kind="List")
     >>> words_of(doubt, FLAGS)
     "column 'bp' holds values of type List, neither numbers nor words: omit it (--drop)"
     >>> words_of(doubt, FRAMES)
     "column 'bp' holds values of type List, neither numbers nor words: omit it (X.drop(columns='bp'))"
     """
     name, way = str(doubt.column), wording.way
-    facts: dict[str, Any] = {
+    facts = {
         "drop": way("drop", column=name),
         "drop_it": way("drop", name, column=name),
         "words_of": way("text_column", column=name),
@@ -73,8 +71,6 @@ def words_of(doubt: Doubt, wording: Wording = PARAMETERS) -> str:
         "where": called(doubt.column),
         "name": name,
     }
-    if "codes" in doubt.facts:
-        facts["counted"] = wording.counted(doubt.facts["codes"])
     return DOUBTS[doubt.code].format(**{**facts, **doubt.facts})
 
 
@@ -83,27 +79,46 @@ def called(column: str | int) -> str:
     return f"column {column}" if isinstance(column, int) else repr(column)
 
 
-def sentinels(found: Sequence[Sentinel], wording: Wording = PARAMETERS) -> str:
-    """A sentence about codes for missing values; empty if there are none."""
-    shown = [f"{called(s.column)} is {s.code:g} in {s.n:,} rows and else from {s.nearest:g} on" for s in found]
-    return f"codes for missing values? {joined(shown, '; ')}: {_as_missing(found, wording)}" if found else ""
+def plain(column: str | int) -> str:
+    """The same without quotation marks."""
+    return f"column {column}" if isinstance(column, int) else column
 
 
-def sentinels_of_silo(found: Sequence[Sentinel], wording: Wording = PARAMETERS) -> str:
-    """The same as part of a sentence about one silo."""
-    shown = [f"{called(s.column)} ({s.code:g} in {s.n:,} rows, else from {s.nearest:g} on)" for s in found]
-    way = _as_missing(found, wording)
-    return f"seems to hold codes for missing values in {joined(shown)}: {way}" if found else ""
+def codes_of(found: Sequence[Finding], wording: Wording = PARAMETERS, *, of_silo: bool = False) -> str:
+    """A sentence about codes for missing values, or part of one about a silo; empty if there are none.
 
-
-def _as_missing(found: Sequence[Sentinel], wording: Wording) -> str:
-    """What to do about codes: an option, which is for all columns, or where others hold such values too, a schema."""
-    alone = list(dict.fromkeys(one.code for one in found if one.alone))
-    others = [one for one in found if not one.alone]
-    names = [called(one.column) if isinstance(one.column, int) else one.column for one in others]
-    elsewhere = [f"missing = [{one.code:g}] for {name!r}" for one, name in zip(others, names, strict=True)]
+    What helps is an option, which is for all columns, or a schema, where other columns hold such values too.
+    """
+    if not found:
+        return ""
+    shown = "{} ({code:g} in {n:,} rows, else from {nearest:g} on)"
+    begin, separator = "seems to hold codes for missing values in", ", "
+    if not of_silo:
+        shown = "{} is {code:g} in {n:,} rows and else from {nearest:g} on"
+        begin, separator = "codes for missing values?", "; "
+    columns = joined([shown.format(called(one.column), **one.facts) for one in found], separator)
+    alone = list(dict.fromkeys(one.facts["code"] for one in found if one.facts["alone"]))
+    others = {one.column: one.facts["code"] for one in found if not one.facts["alone"]}
     ways = [wording.counted(alone)] if alone else []
-    return ", and ".join([*ways, *([wording.listed(joined(elsewhere))] if elsewhere else [])])
+    if others:
+        ways.append(wording.listed(joined([f"missing = [{code:g}] for {plain(n)!r}" for n, code in others.items()])))
+    return f"{begin} {columns}: {', and '.join(ways)}"
+
+
+def missing_of(counts: Mapping[str, int], n_cells: int) -> str:
+    """A sentence about missing cells, by column, among so many; empty if there are none."""
+    shown = joined([f"{name!r} ({n:,})" for name, n in counts.items()])
+    return f"missing cells: {sum(counts.values()):,} of {n_cells:,}, in {shown}" if counts else ""
+
+
+def constants_of(where: Mapping[str, Sequence[str]], n_silos: int) -> str:
+    """A sentence about columns with one value, and the silos where this is so; empty if there are none."""
+    among = {name: "every silo" if len(silos) == n_silos else ", ".join(silos) for name, silos in where.items()}
+    shown = [name if n_silos == 1 else f"{name} ({among[name]})" for name in where]
+    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    said = "with one value or none in all rows of a silo, which cannot help there"
+    count = f"{len(shown)} column{'s' if len(shown) != 1 else ''}"
+    return f"{count} {said}: {', '.join(shown[:SHOWN])}{more}" if shown else ""
 
 
 # ------------------------------------------------------------------------------------------------ what was decided
@@ -134,7 +149,7 @@ def done_with(judged: Judged, wording: Wording = PARAMETERS, left: Collection[st
     if constant:
         parts.append(f"{listed(constant)} dropped: one value in all rows")
     lines = ["; ".join(parts)] if parts else []
-    shown = [f"{name!r} ({len(judged.verdicts[name].levels)} levels)" for name in judged.of_kind(CATEGORY)]
+    shown = [f"{name!r} ({len(judged.guesses[name].levels)} levels)" for name in judged.of_kind(CATEGORY)]
     lines += [f"categories: {joined(shown)}"] if shown else []
     return lines + questions_about(judged, wording)
 
@@ -151,7 +166,7 @@ def questions_about(
     for name, asked in judged.questioned().items():
         if asked not in kinds:
             continue
-        keep = wording.way("as_types", f"{judged.verdicts[name].kind}:{name}", column=name)
+        keep = wording.way("as_types", f"{judged.guesses[name].kind}:{name}", column=name)
         ways = [f"omit it{wording.way('drop', name, column=name)}"]
         if asked == "answer":
             ways = [f"leave it out{wording.way('label_column', name, column=name)}"]
@@ -173,8 +188,15 @@ def named_rows(names: Sequence[str]) -> str:
 
 # ------------------------------------------------------------------------------------------ differences between silos
 
+
+def unlike(own: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Which names of columns lack, and which are too many."""
+    lacking, extra = ([name for name in one if name not in other] for one, other in ((wanted, own), (own, wanted)))
+    ways = (("lacks", lacking), ("also has", extra))
+    return [f"{verb} {listed(names)}" for verb, names in ways if names]
+
+
 FORMS = ("a table with column names", "a dense matrix without column names", "a sparse matrix")
-DATES, TEXTS, STRAYS = "dates", "texts", "strays"
 
 
 @dataclass(frozen=True)
@@ -229,7 +251,9 @@ SENTENCES: dict[str, Callable[[_Group], str]] = {
         f"has {g.listed}, which {'no other client has' if g.number == 1 else f'only {g.number:.0f} clients have'}"
     ),
     "spelling": lambda g: f"spells names differently (case, blanks or punctuation): {_spellings(g)}",
-    "no name": lambda g: "has a column without a name (perhaps row numbers): give it a name, or omit it",
+    "no name": lambda g: (
+        f"has a column without a name (perhaps row numbers): give it a name, or omit it{g.wording.way('drop', '')}"
+    ),
     "text": lambda g: _text_sentence(g),
     "empty": lambda g: f"has no value at all in {g.listed}{g.stops(': omit the column everywhere')}",
     "missing": lambda g: f"has missing values in {g.counted}{g.stops(': fill them, or omit those rows or columns')}",
@@ -375,43 +399,45 @@ def _side(finding: Finding) -> str:
     return f"({abs(finding.number):.0f} {'above' if finding.number > 0 else 'below'})"
 
 
-def _held_by(columns: Columns | None, place: int) -> tuple[str, str]:
-    """What a column without numbers holds, if that is known, and a value in parentheses, if the column is available."""
+def _held_by(columns: Columns | None, place: int) -> tuple[str, list[str], str]:
+    """What a column without numbers holds, as `nature` says, and in parentheses, as far as the column is available."""
     if columns is None or columns.names is None:
-        return "", ""
+        return "", [], ""
     column = columns.content.to_series(place)
-    if (date := date_in(column)) is not None:
-        return DATES, f"(dates, such as {date})"
-    if (text := text_in(column)) is not None:
-        return TEXTS, f"(such as {clipped(text)!r})"
+    kind, found = nature(column)
+    if kind == DATES:
+        return kind, found, f"(dates, such as {found[0]})"
     if column_kind(column) != "text":
-        return "", f"({column_kind(column)})"
-    return STRAYS if strays_in(column) else "", f"(such as {example_of(column)!r})"
+        return "", [], f"({column_kind(column)})"
+    return kind, found, f"(such as {(found[0] if kind == TEXT else example_of(column))!r})"
 
 
 def _text_sentence(group: _Group) -> str:
     """One sentence about columns that hold no numbers but the same kind of words."""
     columns, way = group.columns.get(group.first.silo), group.wording.way
-    kind = _held_by(columns, group.first.column)[0]
-    samples = joined([f"{group.here[f.column]} {_held_by(columns, f.column)[1]}".strip() for f in group.findings])
-    names = [] if columns is None or columns.names is None else [columns.names[f.column] for f in group.findings]
-    if kind == TEXTS:
+    held = {f.column: _held_by(columns, f.column) for f in group.findings}
+    kind = held[group.first.column][0]
+    samples = joined([f"{group.here[column]} {shown}".strip() for column, (*_, shown) in held.items()])
+    names = [] if columns is None or columns.names is None else [columns.names[column] for column in held]
+    if kind == TEXT:
         its, it = ("its words", "it") if len(names) == 1 else ("the words of one", "them")
         ways = f"cluster by {its}{way('text_column', names[0])}, or omit {it}{way('drop', *names)}"
         return f"has free text in {samples}: {ways}"
-    if kind == STRAYS and columns is not None:
-        words = dict.fromkeys(w for f in group.findings for w in strays_in(columns.content.to_series(f.column)))
+    if kind == STRAYS:
+        words = dict.fromkeys(word for _, found, _ in held.values() for word in found)
         kinds = shlex.quote("number:" + ",".join(names))
         flags = f"(by a schema: fmtc check FILES --as {kinds} --write-schema schema.toml)"
         flags = group.wording.as_missing(words) if len(words) <= SHOWN else flags
         return f"has words among the numbers in {samples}: correct such words, or count them as missing {flags}"
     why = "but others have numbers there" if group.number else "but only numbers can be clustered"
+    roles = " or ".join(map(group.wording.option, ("id_column", "label_column", "silo_column")))
     advice = (
-        "convert them to numbers, omit them, or give all clients a schema (fmtc check FILES --write-schema schema.toml)"
+        f"convert them to numbers, omit them{way('drop')}, name them as {roles}, or give all clients a schema (fmtc "
+        "check FILES --write-schema schema.toml)"
     )
     if kind == DATES:
         advice = f"write what matters about them as a number, such as days since an event, or omit them{way('drop')}"
     return f"has cells that are no numbers in {samples}, {why}: {advice}"
 
 
-__all__ = ["done_with", "explain", "questions_about", "sentinels", "sentinels_of_silo", "words_of"]
+__all__ = ["done_with", "explain", "questions_about", "words_of"]

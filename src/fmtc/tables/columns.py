@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import polars as pl
 from ..errors import DataError
 from ..schema import Schema
 from .catalogue import done_with, questions_about
-from .guess import CONSTANT, IDENTIFIER, Judged
+from .guess import CONSTANT, IDENTIFIER
 from .parts import Part, judged_parts, open_files
 from .reading import Reading
 
@@ -100,56 +101,35 @@ def read_columns(paths: Iterable[str | Path], reading: Reading | None = None) ->
 
 def _tables(tables: Mapping[str, Part], reading: Reading) -> dict[str, Columns]:
     if (schema := reading.known_schema()) is not None:
-        return {name: _by_schema(part, schema) for name, part in tables.items()}
+        return {name: _encoded(part, schema.names, schema) for name, part in tables.items()}
     judged = judged_parts(tables, reading)
     if not reading.asks:
-        return {name: _as_they_are(part, judged) for name, part in tables.items()}
+        named = frozenset(filter(None, judged.of_kind(IDENTIFIER)))
+        questions = tuple(questions_about(judged, reading.wording, joining=True))
+        return {name: Columns(part.features(), {}, named, questions) for name, part in tables.items()}
     # a constant column stays where some silo lacks it, which the comparison should find
-    lacking = {c for c in judged.verdicts if any(c not in part.frame.columns for part in tables.values())}
+    lacking = {c for c in judged.guesses if any(c not in part.frame.columns for part in tables.values())}
     for line in done_with(judged, reading.wording, left=lacking):
         warnings.warn(line, UserWarning, stacklevel=3)
-    troubled = lacking & set(judged.of_kind(CONSTANT)) | {n for n, v in judged.verdicts.items() if v.doubt is not None}
-    return {name: _by_judgement(part, judged.schema, troubled) for name, part in tables.items()}
+    kept = {n for n, v in judged.guesses.items() if v.doubt is not None} | (lacking & set(judged.of_kind(CONSTANT)))
+    kept |= set(judged.schema.names)
+    return {
+        name: _encoded(part, [c for c in part.plain.columns if c in kept], judged.schema)
+        for name, part in tables.items()
+    }
 
 
-def _as_they_are(part: Part, judged: Judged) -> Columns:
-    """All columns: categories stay words, and identifiers stay."""
-    plain = part.features()
-    names = frozenset(name for name in judged.of_kind(IDENTIFIER) if name in plain.columns and name)
-    questions = questions_about(judged, part.reading.wording, joining=True)
-    return Columns(plain, identifiers=names, questions=tuple(questions))
-
-
-def _by_schema(part: Part, schema: Schema) -> Columns:
-    """The columns that a schema names and a table has, encoded and in the order of the schema, as a run has them."""
-    here = _common(schema, part.frame)
-    found = _encoded(part, here, {})
-    return replace(found, content=pl.DataFrame({name: found.content.get_column(name) for name in here.names}))
-
-
-def _by_judgement(part: Part, schema: Schema, troubled: set[str]) -> Columns:
-    """Columns as they were judged, and those with trouble as they are."""
-    plain = part.features()
-    rest = {name: plain.get_column(name) for name in plain.columns if name in troubled}
-    return _encoded(part, _common(schema, plain), rest)
-
-
-def _common(schema: Schema, table: pl.DataFrame) -> Schema:
-    return Schema(tuple(column for column in schema.columns if column.name in table.columns))
-
-
-def _encoded(part: Part, schema: Schema, rest: Mapping[str, pl.Series]) -> Columns:
-    """Columns of a schema as numbers, and others as they are, in the order of the table."""
-    done: dict[str, pl.Series] = dict(rest)
-    for column in schema.columns:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                done[column.name] = pl.Series(Schema((column,)).encode(part.frame)[:, 0]).fill_nan(None)
-        except DataError:  # words where numbers should be: for the comparison to find
-            done[column.name] = part.frame.get_column(column.name)
-    frame = pl.DataFrame({name: done[name] for name in part.frame.columns if name in done})
-    return Columns(frame, {column.name: column.levels for column in schema.columns if column.levels})
+def _encoded(part: Part, names: Sequence[str], schema: Schema) -> Columns:
+    """Those of these columns that a table has: numbers and categories by a schema, others as they are."""
+    known = {column.name: column for column in schema.columns if column.name in part.frame.columns}
+    found = {cells.name: cells for cells in (*part.frame.get_columns(), *part.features().get_columns())}
+    for name, column in known.items():
+        # words where numbers should be are for the comparison to find
+        with warnings.catch_warnings(), contextlib.suppress(DataError):
+            warnings.simplefilter("ignore")
+            found[name] = pl.Series(Schema((column,)).encode(part.frame)[:, 0]).fill_nan(None)
+    frame = pl.DataFrame({name: found[name] for name in names if name in found})
+    return Columns(frame, {name: column.levels for name, column in known.items() if column.levels})
 
 
 __all__ = ["Columns", "read_columns"]

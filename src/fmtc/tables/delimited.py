@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import gzip
 import re
+from codecs import getincrementaldecoder
 from collections import Counter
 from dataclasses import dataclass
-from io import BytesIO, StringIO
+from io import StringIO
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -45,20 +46,19 @@ class Layout:
         return [name.strip() for name in self.header]
 
 
-def read_delimited(path: Path, suffix: str, reading: Reading, most: int) -> pl.DataFrame:
+def read_delimited(path: Path, content: bytes, suffix: str, reading: Reading) -> pl.DataFrame:
     """All cells as text: they become numbers later, so that the type of a column does not depend on its first rows.
 
     Parameters
     ----------
     path : Path
+    content : bytes
+        What the file holds.
     suffix : str
         One of `SEPARATORS`; the separator of another is used if the lines agree on it.
     reading : Reading
         Whether the first line holds names; None: it must, and a line of numbers is refused.
-    most : int
-        Bytes that a compressed file may expand to.
     """
-    content = _content(path, most)
     layout = _layout(path, content, suffix, reading)
     names = layout.names
     if not any(names):
@@ -66,9 +66,8 @@ def read_delimited(path: Path, suffix: str, reading: Reading, most: int) -> pl.D
     check_names(path, names)
     try:
         frame = pl.read_csv(
-            content if isinstance(content, Path) else BytesIO(content),
-            separator=layout.separator, infer_schema=False, has_header=layout.named, skip_lines=layout.n_comments,
-            glob=False,
+            content, separator=layout.separator, infer_schema=False, has_header=layout.named,
+            skip_lines=layout.n_comments,
         )  # fmt: skip
     except pl.exceptions.PolarsError:
         if (bad := _ragged(content, layout)) is not None:
@@ -87,9 +86,9 @@ def read_delimited(path: Path, suffix: str, reading: Reading, most: int) -> pl.D
     return frame
 
 
-def first_line_of(path: Path, suffix: str, reading: Reading, most: int) -> int:
+def first_line_of(path: Path, content: bytes, suffix: str, reading: Reading) -> int:
     """Number of the line of the first row."""
-    return _layout(path, _content(path, most), suffix, reading).first_line
+    return _layout(path, content, suffix, reading).first_line
 
 
 def check_names(path: Path, names: list[str]) -> None:
@@ -106,44 +105,12 @@ def no_header(path: Path, kind: str, shown: str, reading: Reading) -> str:
     )
 
 
-def is_packed(path: Path) -> bool:
-    """Whether a file is compressed."""
-    return path.suffix.lower() == ".gz"
-
-
-def _content(path: Path, most: int) -> Path | bytes:
-    """The file itself, or its content if it is compressed."""
-    return unpacked(path, most) if is_packed(path) else path
-
-
-def unpacked(path: Path, most: int) -> bytes:
-    """Content of a compressed file, of this many bytes at most."""
-    with gzip.open(path) as stream:
-        content = stream.read(most + 1)
-    if len(content) > most:
-        raise DataError(f"{path} expands to more than {most:,} bytes: expand it yourself, if you trust it")
-    if not content:
-        raise DataError(f"{path} is empty (0 bytes)")
-    return content
-
-
-def _lines(content: Path | bytes) -> StringIO:
-    """The first lines of a file; the last may be cut."""
-    if isinstance(content, bytes):
-        return StringIO(content[: 2**20].decode("utf-8-sig", errors="ignore"), newline="")
-    with content.open(encoding="utf-8-sig", newline="") as stream:
-        return StringIO("".join(islice(stream, 20 * _SAMPLE)), newline="")
-
-
-def _layout(path: Path, content: Path | bytes, suffix: str, reading: Reading) -> Layout:
+def _layout(path: Path, content: bytes, suffix: str, reading: Reading) -> Layout:
     try:
-        text = _lines(content).read()
-        if isinstance(content, bytes):
-            content[: 2**20].decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        if isinstance(content, Path) or error.end < min(len(content), 2**20) - 4:
-            raise DataError(f"{path} is not UTF-8 text; save it with that encoding") from None
-    lines = text.splitlines(keepends=True)
+        text = getincrementaldecoder("utf-8-sig")().decode(content[: 2**20])  # its last sign may be cut
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text; save it with that encoding") from None
+    lines = list(islice(StringIO(text, newline=""), 20 * _SAMPLE))
     marked = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
     separators = dict.fromkeys((SEPARATORS[suffix], *",;\t|"))
     default, *others = [_Under(separator, _cells(lines[marked:], separator)) for separator in separators]
@@ -153,11 +120,10 @@ def _layout(path: Path, content: Path | bytes, suffix: str, reading: Reading) ->
         marked -= 1
         chosen = _Under(chosen.separator, _cells(lines[marked:], chosen.separator))
     cells = tuple(chosen.rows[0]) if chosen.rows else ()
-    layout = Layout(chosen.separator, marked, cells, reading.header is not False)
     if reading.header is None and _is_row(cells):
         shown = ", ".join(cells[:4]) + (", …" if len(cells) > 4 else "")
         raise DataError(no_header(path, "line", shown, reading))
-    return layout
+    return Layout(chosen.separator, marked, cells, reading.header is not False)
 
 
 @dataclass(frozen=True)
@@ -206,17 +172,14 @@ def _is_row(cells: tuple[str, ...]) -> bool:
     return not (len(cells) == 1 and numbers[0] in (0, 1))
 
 
-def _ragged(content: Path | bytes, layout: Layout) -> tuple[int, int] | None:
+def _ragged(content: bytes, layout: Layout) -> tuple[int, int] | None:
     """Number of the first line with too many cells, and their number."""
-    stream = StringIO(content.decode("utf-8-sig", errors="replace"), newline="") if isinstance(content, bytes) else None
-    with stream or open(content, encoding="utf-8-sig", errors="replace", newline="") as lines:
-        reader = csv.reader(islice(lines, layout.n_comments, None), delimiter=layout.separator)
-        try:
-            for row in reader:
-                if len(row) > len(layout.header):
-                    return reader.line_num + layout.n_comments, len(row)
-        except csv.Error:
-            return None
+    lines = StringIO(content.decode("utf-8-sig", errors="replace"), newline="")
+    reader = csv.reader(islice(lines, layout.n_comments, None), delimiter=layout.separator)
+    with contextlib.suppress(csv.Error):
+        for row in reader:
+            if len(row) > len(layout.header):
+                return reader.line_num + layout.n_comments, len(row)
     return None
 
 
@@ -225,11 +188,10 @@ def _decimal_points(frame: pl.DataFrame, separator: str) -> pl.DataFrame:
     changed = []
     for column in frame.get_columns():
         words = column.str.strip_chars()
-        commas = words.filter(words.str.contains(",", literal=True))
-        unclear = separator != ";" and bool(commas.str.contains(_THOUSANDS).all())
-        if len(commas) and bool(commas.str.contains(_DECIMAL_COMMA).all()) and not unclear:
-            with_comma = words.str.contains(",", literal=True)
+        with_comma = words.str.contains(",", literal=True)
+        commas = words.filter(with_comma)
+        unclear = separator != ";" and commas.str.contains(_THOUSANDS).all()
+        if len(commas) and commas.str.contains(_DECIMAL_COMMA).all() and not unclear:
             points = words.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
-            words = pl.select(pl.when(with_comma).then(points).otherwise(words).alias(column.name)).to_series()
-            changed.append(words)
-    return frame.with_columns(changed) if changed else frame
+            changed.append(words.zip_with(~with_comma.fill_null(False), points))
+    return frame.with_columns(changed)

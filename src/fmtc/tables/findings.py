@@ -1,22 +1,81 @@
-"""What the comparison of silos finds about their columns, and the units that columns may be in."""
+"""What can be found about columns and rows, and the units that columns may be in; `catalogue` has the sentences."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
 ERROR, NOTE = "error", "note"
+SMALLEST = 10  # no sum over fewer values than this leaves a silo
+LIMIT = 1e148  # larger values cannot be squared and summed
+
+
+class Kind(IntEnum):
+    """What a column can hold, as it is sent."""
+
+    NUMBERS = 0
+    TEXT = 1
+    NOTHING = 2
+    OTHER = 3
+    SPARSE = 4  # numbers of a sparse matrix
+    NAMELESS = 5
+    CATEGORY = 6  # codes of its levels
+    IDENTIFIERS = 7
+
+
+# What can be found; the position in this list is the number of a code on the wire.
+CODES = (
+    "form",  # another kind of file
+    "few rows",
+    "lacks",  # a column that others have
+    "extra",  # a column that others lack
+    "spelling",  # the same name except for case, blanks and punctuation
+    "no name",
+    "text",  # or anything else that is not a number
+    "empty",  # no value in any row
+    "missing",
+    "infinite",
+    "order",  # columns in another order
+    "unit",  # a known factor between here and the others
+    "scale",  # a large factor
+    "shift",  # far above or below
+    "standardised",  # mean 0 and standard deviation 1 either here or there
+    "coding",  # two consecutive integers, but not those of the others
+    "negatives",  # values below 0 only here
+    "constant",
+    "levels",  # of a category, not those of the others
+    "identifier",
+    "dominant",  # nearly all of the variance
+)
+WIDTH = 5  # numbers in a finding on the wire: code, whether an error, column, place, number
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding about one client. An error would stop a run or make it meaningless; a note would not.
+    """One finding. An error would stop a run or make it meaningless; a note would not.
 
-    `column` is a position in the client's table, -1 if the finding is not about a single column. `other` is a client it
-    was compared with, and `place` the position of the column there. The meaning of `number` depends on the code: how
-    many values are missing, the ratio of the values to those of the others, and so on.
+    Parameters
+    ----------
+    silo : str
+        The silo that it is about; empty for all.
+    code : str
+        One of `CODES`, of a comparison of silos, or of `catalogue.DOUBTS`.
+    severity : {"error", "note"}
+        Of a comparison.
+    column : int or str
+        A position in the silo's table or, where it is known, a name; -1 if the finding is not about a single column.
+    other, place
+        A silo it was compared with, and the position of the column there.
+    number : float
+        Its meaning depends on the code: how many values are missing, the ratio of the values to those of the others,
+        and so on.
+    facts : mapping
+        What else its sentence is made of; never sent.
 
     Examples
     --------
@@ -27,12 +86,22 @@ class Finding:
     """
 
     silo: str
-    code: str  # one of CODES
-    severity: str  # ERROR or NOTE
-    column: int = -1
+    code: str
+    severity: str
+    column: Any = -1
     other: str = ""
     place: int = -1
     number: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_column(cls, code: str, column: int | str, **facts: Any) -> Finding:
+        """What is odd about a column or a value of it, in whatever silo."""
+        return cls("", code, NOTE, column, facts=facts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is sent and printed."""
+        return {name: value for name, value in asdict(self).items() if name != "facts"}
 
 
 @dataclass(frozen=True)

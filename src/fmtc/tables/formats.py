@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -14,12 +15,13 @@ from typing import IO, Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 import scipy.sparse as sp
 from rich.filesize import decimal
 
 from ..errors import DataError, listed
 from .annotated import read_h5ad
-from .delimited import SEPARATORS, check_names, first_line_of, is_packed, no_header, read_delimited, unpacked
+from .delimited import SEPARATORS, check_names, first_line_of, no_header, read_delimited
 from .reading import Reading
 
 LINES = (".jsonl", ".ndjson")
@@ -45,7 +47,7 @@ def read_file(path: Path, reading: Reading | None = None) -> Any:
     _check_readable(path, suffix)
     try:
         if suffix in SEPARATORS:
-            content: Any = read_delimited(path, suffix, reading, _most(path))
+            content: Any = read_delimited(path, _content(path), suffix, reading)
         elif suffix == ".h5ad":
             content = read_h5ad(path, reading, _check_memory)
         elif suffix == ".xlsx":
@@ -65,7 +67,7 @@ def read_file(path: Path, reading: Reading | None = None) -> Any:
 
 
 def _check_readable(path: Path, suffix: str) -> None:
-    if suffix not in EXTENSIONS or (is_packed(path) and suffix not in PACKED):
+    if suffix not in EXTENSIONS or (_is_packed(path) and suffix not in PACKED):
         packed = ", ".join(f"{end}.gz" for end in PACKED)
         raise DataError(f"{path} has an unknown file type; fmtc reads {', '.join(EXTENSIONS)}, {packed}")
     if not path.exists():
@@ -91,12 +93,29 @@ def suffix_of(path: Path) -> str:
     >>> suffix_of(Path("north.CSV.gz")), stem_of(Path("data/north.CSV.gz"))
     ('.csv', 'north')
     """
-    return (path.with_suffix("") if is_packed(path) else path).suffix.lower()
+    return (path.with_suffix("") if _is_packed(path) else path).suffix.lower()
 
 
 def stem_of(path: Path) -> str:
     """Name of a file without the end that tells its kind: what its client is called."""
-    return (path.with_suffix("") if is_packed(path) else path).stem
+    return (path.with_suffix("") if _is_packed(path) else path).stem
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+def _content(path: Path) -> bytes:
+    """What a file of text holds, expanded."""
+    if not _is_packed(path):
+        return path.read_bytes()
+    with gzip.open(path) as stream:
+        content = stream.read(_most(path) + 1)
+    if len(content) > _most(path):
+        raise DataError(f"{path} expands to more than {_most(path):,} bytes: expand it yourself, if you trust it")
+    if not content:
+        raise DataError(f"{path} is empty (0 bytes)")
+    return content
 
 
 def line_of(path: Path, row: int, reading: Reading) -> str:
@@ -111,7 +130,7 @@ def line_of(path: Path, row: int, reading: Reading) -> str:
     """
     suffix = suffix_of(path)
     if suffix in SEPARATORS:
-        first = first_line_of(path, suffix, reading, _most(path))
+        first = first_line_of(path, _content(path), suffix, reading)
         return f"line {first + row} of {path.name}"
     if suffix in LINES:
         return f"line {row + 1} of {path.name}"
@@ -122,70 +141,17 @@ def line_of(path: Path, row: int, reading: Reading) -> str:
 
 
 def _read_parquet(path: Path) -> pl.DataFrame:
-    with path.open("rb") as stream:
-        _check_inflated(path, _parquet_bytes(stream))
-    table = pl.scan_parquet(path, hive_partitioning=False, glob=False).collect()
-    lengths = table.select(pl.col(pl.String).str.len_bytes().cast(pl.Int64).sum())
-    _check_inflated(path, sum(lengths.row(0)) if lengths.width else 0)  # cells that share a text are copied later
-    return table
+    return _collected(path, pl.scan_parquet(path, hive_partitioning=False, glob=False))
 
 
-def _parquet_bytes(stream: IO[bytes]) -> int:
-    """Bytes that the columns need in memory, from the metadata at the end of a Parquet file.
-
-    A few bytes can stand for many equal values, so the size without compression bounds nothing by itself.
-    """
-    size = stream.seek(0, os.SEEK_END)
-    stream.seek(max(0, size - 8))
-    length = int.from_bytes(stream.read(4), "little")
-    if stream.read(4) != b"PAR1" or length > size - 8:
-        raise ValueError("its end is not that of a Parquet file")
-    stream.seek(size - 8 - length)
-    groups = _thrift(BytesIO(stream.read(length))).get(4, [])
-    sizes = [
-        (8 * group.get(3, 0), 8 * about.get(5, 0), about.get(6, 0))  # rows, values, and bytes without compression
-        for group in groups
-        for about in (column.get(3, {}) for column in group.get(1, []))
-    ]
-    return sum(max(0, *size) for size in sizes)
-
-
-def _thrift(stream: IO[bytes]) -> dict[int, Any]:
-    """Fields of a struct in Thrift's compact form by number: integers, lists and structs; the rest is None."""
-
-    def read(length: int) -> bytes:
-        if len(found := stream.read(length)) < length:
-            raise ValueError("its metadata are cut")
-        return found
-
-    def varint() -> int:
-        value = 0
-        for shift in range(0, 70, 7):
-            byte = read(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise ValueError("its metadata hold a number that is too long")
-
-    def value_of(kind: int) -> Any:
-        if kind in (4, 5, 6):
-            return (number := varint()) >> 1 ^ -(number & 1)
-        if kind in (9, 10):
-            head = read(1)[0]
-            return [value_of(head & 15) for _ in range(varint() if head >> 4 == 15 else head >> 4)]
-        if kind == 12:
-            return _thrift(stream)
-        if kind not in (1, 2, 3, 7, 8):
-            raise ValueError(f"its metadata hold a field of unknown type {kind}")
-        read(varint() if kind == 8 else 8 if kind == 7 else 1)  # text, a float, or a byte: not needed
-        return None
-
-    fields: dict[int, Any] = {}
-    number = 0
-    while (head := read(1)[0]) != 0:
-        number = number + (head >> 4) if head >> 4 else value_of(4)
-        fields[number] = None if head & 15 in (1, 2) else value_of(head & 15)
-    return fields
+def _collected(path: Path, table: pl.LazyFrame) -> pl.DataFrame:
+    """All rows, once it is known how much memory they need: a few bytes can stand for many equal values."""
+    n_rows = table.select(pl.len()).collect().item()
+    _check_inflated(path, 8 * n_rows * len(table.collect_schema()))
+    texts, lists = cs.string().str.len_bytes(), 8 * cs.list().list.len().cast(pl.Int64)
+    lengths = table.select(texts.cast(pl.Int64).sum(), lists.sum()).collect(engine="streaming")
+    _check_inflated(path, int(lengths.to_numpy().sum()))  # cells that share a text are copied later
+    return table.collect()
 
 
 def pandas_index(path: Path) -> list[str]:
@@ -204,16 +170,13 @@ def _read_arrow(path: Path) -> pl.DataFrame:
     content = path.read_bytes()  # by its name, Polars would take it for a pattern
     if not content.startswith(b"ARROW1"):
         return pl.read_ipc_stream(BytesIO(content))
-    table = pl.scan_ipc(BytesIO(content))
-    _check_inflated(path, table.select(pl.len()).collect().item() * len(table.collect_schema()) * 8)
-    return table.collect()
+    return _collected(path, pl.scan_ipc(BytesIO(content)))
 
 
 def _read_lines(path: Path) -> pl.DataFrame:
     """One JSON object per line; what some lines lack is missing there."""
-    content = unpacked(path, _most(path)) if is_packed(path) else path.read_bytes()
     lines = []
-    for number, line in enumerate(content.decode("utf-8-sig").splitlines(), start=1):
+    for number, line in enumerate(_content(path).decode("utf-8-sig").splitlines(), start=1):
         if not line.strip():
             continue
         try:
@@ -237,21 +200,20 @@ def _read_sheet(path: Path, reading: Reading) -> pl.DataFrame:
         _check_inflated(path, sum(part.file_size for part in archive.infolist()))
     book = openpyxl.load_workbook(path, read_only=True, data_only=True)
     try:
-        rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)]
+        rows, width = _filled([list(row) for row in book.worksheets[0].iter_rows(values_only=True)])
     finally:
         book.close()
-    rows, width = _filled(rows)
     if not rows:
         raise DataError(f"{path}: its first sheet is empty")
-    if reading.header is False:
-        names, cells = [f"column_{place}" for place in range(1, width + 1)], rows
-    else:
-        names, cells = ["" if name is None else str(name).strip() for name in rows[0]], rows[1:]
-        numbers = sum(isinstance(name, int | float) for name in rows[0])
-        if reading.header is None and 2 * numbers > width and len({type(name) for name in rows[0]}) > 1:
+    names = [f"column_{place}" for place in range(1, width + 1)]
+    if reading.header is not False:
+        header, *rows = rows
+        names = ["" if name is None else str(name).strip() for name in header]
+        kinds = [type(name) for name in header]
+        if reading.header is None and 2 * (kinds.count(int) + kinds.count(float)) > width and len(set(kinds)) > 1:
             raise DataError(no_header(path, "row", ", ".join(names[:4]), reading))
     check_names(path, names)
-    return pl.DataFrame([_typed(name, [row[place] for row in cells]) for place, name in enumerate(names)])
+    return pl.DataFrame([_typed(name, [row[place] for row in rows]) for place, name in enumerate(names)])
 
 
 def _filled(rows: list[list[Any]]) -> tuple[list[list[Any]], int]:

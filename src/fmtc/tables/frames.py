@@ -13,9 +13,10 @@ import polars as pl
 from ..errors import DataError, listed
 from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words
 from ..wording import FRAMES
-from .catalogue import named_rows, questions_about, words_of
+from .catalogue import named_rows, questions_about, unlike, words_of
+from .findings import Finding
 from .formats import converted
-from .guess import CONSTANT, IDENTIFIER, Doubt, judge, levels_in
+from .guess import CONSTANT, IDENTIFIER, Guess, judge, levels_in
 
 
 def as_polars(X: Any) -> pl.DataFrame:
@@ -49,18 +50,22 @@ def _series(cells: Any) -> pl.Series:
         return pl.Series(cells.to_numpy().astype("datetime64[us]" if kind == "M" else "timedelta64[us]"))
     gone = cells.isna().to_numpy()
     values = [None if missing else value for value, missing in zip(cells.astype(object), gone, strict=True)]
-    kinds = {type(value) for value in values if value is not None}
     if str(cells.dtype) == "category":
         return level_words(converted(values, str)).cast(pl.Categorical)
-    if kinds <= {bool, np.bool_}:
-        return converted(values, bool)
-    if all(issubclass(one, int | float | np.number | Decimal) for one in kinds):
-        return converted(values, float)
+    return _of_objects(values, str(cells.name))
+
+
+def _of_objects(values: list[Any], name: str) -> pl.Series:
+    """Cells of any type as truths, numbers, times or else words; None stays."""
+    kinds = {type(value) for value in values if value is not None}
+    for wanted, convert in (((bool, np.bool_), bool), ((int, float, np.number, Decimal), float)):
+        if all(issubclass(one, wanted) for one in kinds):
+            return converted(values, convert)
     if any(hasattr(one, "isoformat") for one in kinds):
         return pl.Series(values, strict=False)
-    strange = [one.__name__ for one in kinds if not issubclass(one, str | bytes | int | float | np.generic | Decimal)]
-    if strange:
-        raise DataError(words_of(Doubt("type", str(cells.name), {"kind": min(strange)}), FRAMES))
+    known = (str, bytes, int, float, np.generic, Decimal)
+    if strange := [one.__name__ for one in kinds if not issubclass(one, known)]:
+        raise DataError(words_of(Finding.of_column("type", name, kind=min(strange)), FRAMES))
     return converted(values, str)
 
 
@@ -81,11 +86,8 @@ def check_frames(frames: Mapping[str, Any]) -> None:
                 f"{f'client {name!r}: ' if name else ''}X has more than one column called {listed(twice)}; "
                 "names of columns must be unique"
             )
-        if set(own) != set(first):
-            lacking = [column for column in first if column not in own]
-            extra = [column for column in own if column not in first]
-            what = f"lacks {listed(lacking)}" if lacking else f"also has {listed(extra)}"
-            raise DataError(f"client {name!r}: X {what}; all clients need the same columns")
+        if what := unlike(own, first):
+            raise DataError(f"client {name!r}: X {what[0]}; all clients need the same columns")
 
 
 def check_plain(frames: Mapping[str, Any], other: str) -> None:
@@ -133,34 +135,36 @@ def infer(frames: Mapping[str, pl.DataFrame], *, joining: bool = False) -> tuple
     >>> infer({"a": pl.DataFrame({"age": [31, 52], "smokes": [True, False]})})[0].levels
     (0, 2)
     """
-    names = next(iter(frames.values())).columns
-    cells = {name: [frame.get_column(name) for frame in frames.values()] for name in names}
-    declared = [name for name in names if all(column.dtype in (pl.Categorical, pl.Enum) for column in cells[name])]
+    first = next(iter(frames.values()))
+    cells = {name: [frame.get_column(name) for frame in frames.values()] for name in first.columns}
+    declared = [name for name, own in cells.items() if all(c.dtype in (pl.Categorical, pl.Enum) for c in own)]
     judged = judge(
         frames,
-        names=names,
+        names=first.columns,
         as_types=dict.fromkeys(declared, CATEGORY),
-        place=lambda silo, row: f"row {row}" + (f" of {silo!r}" if silo else ""),
+        place=_place,
     )
-    columns, doubts, identifiers = [], judged.doubts, []
-    for name, verdict in judged.verdicts.items():
-        levels = verdict.levels
-        if verdict.kind == IDENTIFIER and all(column.dtype.is_numeric() for column in cells[name]):
-            identifiers.append(name)
-        elif verdict.kind == IDENTIFIER:
-            doubts.append(Doubt("names rows", name, {"n": len(levels_in(cells[name]))}))
-        elif verdict.kind == CONSTANT and any(_holds_words(column) for column in cells[name]):
-            levels = levels_in(cells[name])
-        columns.append(Column(name, CATEGORY if levels else NUMBER, levels))
+    named = judged.of_kind(IDENTIFIER)
+    numbers = [name for name in named if all(column.dtype.is_numeric() for column in cells[name])]
+    words = {name: len(levels_in(cells[name])) for name in named if name not in numbers}
+    doubts = judged.doubts + [Finding.of_column("names rows", name, n=n) for name, n in words.items()]
     if doubts:
         raise DataError("\n  ".join(words_of(doubt, FRAMES) for doubt in doubts))
-    lines = [named_rows(identifiers)] if identifiers else []
+    columns = [_column(name, guess, cells[name]) for name, guess in judged.guesses.items()]
+    lines = [named_rows(numbers)] if numbers else []
     asked = ("answer",) if joining and "" in frames else ("answer", "silos")
     return Schema(tuple(columns)), lines + questions_about(judged, FRAMES, joining=joining, kinds=asked)
 
 
-def _holds_words(column: pl.Series) -> bool:
-    return is_text(column) or column.dtype == pl.Boolean
+def _place(silo: str, row: int) -> str:
+    return f"row {row} of {silo!r}" if silo else f"row {row}"
+
+
+def _column(name: str, guess: Guess, cells: list[pl.Series]) -> Column:
+    """A column of words or truths is a category, even with a single level."""
+    words = any(is_text(column) or column.dtype == pl.Boolean for column in cells)
+    levels = levels_in(cells) if words and guess.kind == CONSTANT else guess.levels
+    return Column(name, CATEGORY if levels else NUMBER, levels)
 
 
 __all__ = ["as_polars", "check_frames", "check_plain", "encode", "infer", "is_plain"]

@@ -12,12 +12,13 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from ..errors import SHOWN, DataError, joined, listed, nearest_names
+from ..errors import DataError, joined, listed, nearest_names
 from ..schema import Encoded, Schema
 from ..wording import Wording
-from .catalogue import done_with, words_of
-from .guess import Doubt, clipped, strays_in, text_in
-from .parts import Part, column_kind, example_of, judged_parts, open_files, words_in
+from .catalogue import done_with, explain, plain, unlike, words_of
+from .columns import Columns
+from .findings import ERROR, Finding
+from .parts import Part, column_kind, judged_parts, open_files, words_in
 from .reading import DROP, EM, Reading
 from .text import TextRecipe, hashed_counts
 
@@ -107,10 +108,8 @@ def read_silos(paths: Iterable[str | Path], reading: Reading | None = None) -> l
         silos = _matrices(parts, reading)
     elif reading.recipe is not None:
         return _texts(parts, reading, reading.recipe)
-    elif reading.schema is not None or reading.asks:
-        silos = _by_schema(parts, reading)
     else:
-        silos = _numbers(parts, reading)
+        silos = _tables(parts, reading)
     _check_infinite(silos, parts, reading.wording)
     return _without_missing(silos, parts, reading)
 
@@ -132,16 +131,6 @@ def read_texts(paths: Iterable[str | Path], reading: Reading) -> list[str | None
     only = Reading(silo_column=reading.silo_column, text_column=reading.text_column, wording=reading.wording)
     parts = open_files(paths, only)
     return [text for part in parts.values() for text in words_in(part.frame, str(reading.text_column)).to_list()]
-
-
-def constant_columns(silos: Sequence[Silo]) -> dict[str, list[str]]:
-    """Columns with the same value in all rows of a silo, and the silos where this is so; most silos first."""
-    where: dict[int, list[str]] = {}
-    for silo in silos:
-        for column in np.flatnonzero(_is_constant(silo.X)).tolist():
-            where.setdefault(column, []).append(silo.name)
-    columns = sorted(where, key=lambda column: (-len(where[column]), column))
-    return {_name(silos[0], column): where[column] for column in columns}
 
 
 # --------------------------------------------------------------------------------------------------------- matrices
@@ -205,12 +194,16 @@ def _texts(parts: Mapping[str, Part], reading: Reading, recipe: TextRecipe) -> l
     return silos
 
 
-def _by_schema(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
-    """Silos by a schema, or by what the columns are judged to be."""
-    schema, source = reading.known_schema(), "the model" if reading.of_model else "the schema"
-    given = schema is not None
-    if schema is None:
+def _tables(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
+    """Silos by a schema: the one that was given, or what the columns are judged to be, or all of them numbers."""
+    given, tables = reading.known_schema(), {name: part.frame for name, part in parts.items()}
+    if given is not None:
+        schema, source = given, "the model" if reading.of_model else "the schema"
+    elif reading.asks:
         schema, source = _judged_schema(parts, reading), "the others"
+    else:
+        tables = {name: part.features() for name, part in parts.items()}
+        schema, source = _plain_schema(tables, reading), "the others"
     if not schema.columns:
         first = next(iter(parts))
         raise DataError(f"client {first!r} has no column left to cluster: all are identifiers, constant, or omitted")
@@ -218,11 +211,9 @@ def _by_schema(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
         raise DataError("\n  ".join(lacks))
     if reading.id_column is None and schema.id_column not in reading.others:
         reading = replace(reading, id_column=schema.id_column or None)
-    known = {*schema.names, *reading.others}
-    extra = [tuple(column for column in part.frame.columns if column not in known) for part in parts.values()]
-    for names in dict.fromkeys(filter(None, extra)) if given else ():
-        warnings.warn(f"columns that {source} does not know are ignored: {listed(names)}", stacklevel=3)
-    return [_silo(name, part, part.frame, schema, reading) for name, part in parts.items()]
+    if given is not None:
+        _note_unknown(tables.values(), {*schema.names, *reading.others}, source)
+    return [_silo(name, part, tables[name], schema, reading) for name, part in parts.items()]
 
 
 def _lacking(part: Part, schema: Schema, source: str) -> str:
@@ -232,12 +223,18 @@ def _lacking(part: Part, schema: Schema, source: str) -> str:
     return f"{part.path.name} lacks {listed(lacking)} of {source}; {near}" if lacking else ""
 
 
+def _note_unknown(tables: Iterable[pl.DataFrame], known: set[str], source: str) -> None:
+    extra = [tuple(column for column in table.columns if column not in known) for table in tables]
+    for names in dict.fromkeys(filter(None, extra)):
+        warnings.warn(f"columns that {source} does not know are ignored: {listed(names)}", stacklevel=4)
+
+
 def _judged_schema(parts: Mapping[str, Part], reading: Reading) -> Schema:
     """What columns are judged to be; a warning says what was done with them."""
     if not reading.columns:
         tables = {name: part.plain for name, part in parts.items()}
         advice = f"name those to use{reading.wording.way('columns')}, or omit some{reading.wording.way('drop')}"
-        _check_alike(tables, advice, kinds=False)
+        _check_alike(tables, advice)
     judged = judged_parts(parts, reading)
     if judged.doubts:
         raise DataError("\n  ".join(words_of(doubt, reading.wording) for doubt in judged.doubts))
@@ -246,16 +243,21 @@ def _judged_schema(parts: Mapping[str, Part], reading: Reading) -> Schema:
     return judged.schema.with_missing(reading.missing_codes)
 
 
-def _numbers(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
-    """Silos from tables that hold numbers only."""
-    option = reading.wording.option
-    tables = {name: part.features() for name, part in parts.items()}
-    ways = f"({', '.join(map(option, ('drop', 'id_column', 'label_column')))})"
-    _check_alike(tables, f"or omit some {ways}", kinds=True)
-    for name, table in tables.items():
-        _check_numbers(name, table, reading.wording)
-    schema = Schema.of_numbers(next(iter(tables.values())).columns).with_missing(reading.missing_codes)
-    return [_silo(name, part, tables[name], schema, reading) for name, part in parts.items()]
+def _plain_schema(tables: Mapping[str, pl.DataFrame], reading: Reading) -> Schema:
+    """All columns, which must hold numbers, or nothing."""
+    ways = ", ".join(map(reading.wording.option, ("drop", "id_column", "label_column")))
+    _check_alike(tables, f"or omit some ({ways})")
+    columns = {name: Columns(table) for name, table in tables.items()}
+    findings = [
+        Finding(name, "text" if cells.name else "no name", ERROR, place)
+        for name, table in tables.items()
+        for place, cells in enumerate(table.get_columns())
+        if not cells.name or column_kind(cells) not in ("numbers", "nothing")
+    ]
+    explained = {name: explain(findings, name, columns, wording=reading.wording) for name in tables}
+    if findings:
+        raise DataError("\n  ".join(f"client {name!r} {said}" for name, own in explained.items() for said in own))
+    return Schema.of_numbers(next(iter(tables.values())).columns).with_missing(reading.missing_codes)
 
 
 def _silo(name: str, part: Part, table: pl.DataFrame, schema: Schema, reading: Reading) -> Silo:
@@ -266,61 +268,17 @@ def _silo(name: str, part: Part, table: pl.DataFrame, schema: Schema, reading: R
     return Silo(name, X, schema.names, part.rows, part.ids, part.labels, schema, own)
 
 
-def _check_alike(tables: Mapping[str, pl.DataFrame], advice: str, *, kinds: bool) -> None:
-    """All tables have the same columns; with `kinds`, of the same kinds."""
+def _check_alike(tables: Mapping[str, pl.DataFrame], advice: str) -> None:
+    """All tables have the same columns."""
     first, table = next(iter(tables.items()))
-    differences = {name: found for name, other in tables.items() if (found := _difference(other, table, first, kinds))}
+    differences = {name: found for name, other in tables.items() if (found := unlike(other.columns, table.columns))}
     if differences:
-        lines = joined([f"{name}: {found}" for name, found in differences.items()], "\n  ", " clients")
+        lines = joined([f"{name}: {'; '.join(found)}" for name, found in differences.items()], "\n  ", " clients")
         raise DataError(
             f"the columns differ from those of {first!r}:\n  {lines}\nGive every client the same columns, {advice}."
         )
     if reordered := [name for name, other in tables.items() if other.columns != table.columns]:
         warnings.warn(f"{listed(reordered)}: columns reordered like those of {first!r}", UserWarning, stacklevel=4)
-
-
-def _difference(table: pl.DataFrame, other: pl.DataFrame, reference: str, kinds: bool) -> str:
-    missing = [name for name in other.columns if name not in table.columns]
-    extra = [name for name in table.columns if name not in other.columns]
-    found = [f"lacks {listed(missing)}"] if missing else []
-    found += [f"also has {listed(extra)}"] if extra else []
-    for column in table if kinds else ():
-        kind = column_kind(column)
-        wanted = column_kind(other[column.name]) if column.name in other.columns else "nothing"
-        if kind != wanted and "nothing" not in (kind, wanted):
-            example = f" (such as {example_of(column)!r})" if kind == "text" else ""
-            found.append(f"{column.name!r} holds {kind}{example}, but {wanted} in {reference!r}")
-    return "; ".join(found)
-
-
-def _check_numbers(name: str, table: pl.DataFrame, wording: Wording) -> None:
-    """All columns of a table hold numbers, or nothing."""
-    option, way = wording.option, wording.way
-    if "" in table.columns:
-        raise DataError(
-            f"client {name!r} has a column without a name (perhaps row numbers); give it a name, or omit "
-            f"it{way('drop', '')}"
-        )
-    doubts, others = [], []
-    for column in table:
-        c, kind = column.name, column_kind(column)
-        if (text := text_in(column)) is not None:
-            doubts.append(Doubt("text", c, {"example": clipped(text)}))
-        elif 0 < len(strays := strays_in(column)) <= SHOWN:
-            doubts.append(Doubt("mixed", c, {"word": strays[0], "codes": strays}))
-        elif kind not in ("numbers", "nothing"):
-            others.append(f"{c!r} ({kind}{f', such as {example_of(column)!r}' if kind == 'text' else ''})")
-    problems = [f"client {name!r}: {words_of(doubt, wording)}" for doubt in doubts]
-    if others:
-        problems.append(
-            f"only numbers can be clustered, but client {name!r} has {joined(others)}. Omit such columns{way('drop')}, "
-            f"name them as {option('id_column')}, {option('label_column')} or {option('silo_column')}, or say what "
-            f"they are in a schema{way('schema')}: fmtc check FILES --write-schema schema.toml makes one."
-        )
-    if problems:
-        raise DataError("\n  ".join(problems))
-    if table.width == 0:
-        raise DataError(f"client {name!r} has no column of numbers left to cluster")
 
 
 # ----------------------------------------------------------------------------------------------------------- values
@@ -364,43 +322,20 @@ def _found(silos: Sequence[Silo], parts: Mapping[str, Part], bad: Any) -> str:
     """Which silos have bad entries in which columns, and where the first stands, in words; empty if none."""
     found, first = {}, ""
     for silo in silos:
-        counts = _count(silo.X, bad)
+        counts = count_cells(silo.X, bad)
         if columns := np.flatnonzero(counts).tolist():
-            found[silo.name] = joined([f"{_name(silo, c)!r} ({counts[c]})" for c in columns])
+            found[silo.name] = joined([f"{plain(silo.column(c))!r} ({counts[c]})" for c in columns])
             if not first and not sp.issparse(silo.X):
                 row = int(np.flatnonzero(bad(silo.X).any(axis=1))[0])
                 first = f"; the first in {parts[silo.name].place(row)}"
     return joined([f"client {name!r} in {columns}" for name, columns in found.items()], "; ", " clients") + first
 
 
-def missing_line(silos: Sequence[Silo]) -> str:
-    """How many cells are missing, and in which columns; empty if none."""
-    if any(sp.issparse(silo.X) for silo in silos):
-        return ""
-    counts = np.sum([_count(silo.X, np.isnan) for silo in silos], axis=0)
-    total = sum(silo.X.size for silo in silos)
-    columns = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)].tolist()
-    if not columns:
-        return ""
-    shown = joined([f"{_name(silos[0], c)!r} ({counts[c]:,})" for c in columns])
-    return f"missing cells: {int(counts.sum()):,} of {total:,}, in {shown}"
-
-
-def _count(X: Any, bad: Any) -> Array:
+def count_cells(X: Any, bad: Any) -> Array:
     """Number of bad entries in each column; shape (d,)."""
     if sp.issparse(X):
         return np.bincount(X.indices[bad(X.data)], minlength=X.shape[1])
     return np.count_nonzero(bad(X), axis=0)
 
 
-def _is_constant(X: Any) -> Array:
-    if sp.issparse(X):
-        return (X.max(axis=0).toarray() == X.min(axis=0).toarray()).ravel()
-    return (X[0] == X).all(axis=0) | np.isnan(X).all(axis=0)
-
-
-def _name(silo: Silo, column: int) -> str:
-    return f"column {column}" if silo.feature_names is None else silo.feature_names[column]
-
-
-__all__ = ["Silo", "constant_columns", "missing_line", "read_silos", "read_texts"]
+__all__ = ["Silo", "count_cells", "read_silos", "read_texts"]

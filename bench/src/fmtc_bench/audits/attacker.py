@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from fmtc.anchors.stages import HALF, MIXTURE_STAGES, Box, coordinates
-from fmtc.anchors.stages import STAGES as ANCHOR_STAGES
-from fmtc.client import ClientState, with_rows
 from fmtc.kernels.couplings.subspace import directions, directions_from_sketch
+from fmtc.kernels.records import Box, coordinates
 from fmtc.linalg.arrays import to_numpy
 from fmtc.protocol.mixture.state import Reading, cells_of
-from fmtc.protocol.private import BEGIN, public_of
+from fmtc.protocol.private.stages import HALF, MIXTURE_STAGES
+from fmtc.protocol.private.stages import STAGES as ANCHOR_STAGES
+from fmtc.protocol.private.view import BEGIN, public_of
+from fmtc.protocol.state import ClientState, become, with_rows
 from fmtc.protocol.sums.graph import omega
 from fmtc.settings import Settings
-from fmtc.state import become
 
 Array = np.ndarray
 

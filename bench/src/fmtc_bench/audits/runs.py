@@ -13,7 +13,7 @@ from fmtc.kernels.influence import record_influence
 from fmtc.privacy.accounting import epsilon_of, mu_of, without_colluders
 from fmtc.privacy.keys import Noise
 from fmtc.protocol.method import Method, view_method
-from fmtc.protocol.private import PLAIN
+from fmtc.protocol.private.view import PLAIN
 from fmtc.settings import Privacy, Settings
 
 from .attacker import statistics

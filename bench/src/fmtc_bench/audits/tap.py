@@ -16,7 +16,7 @@ from fmtc.privacy.keys import Noise
 from fmtc.protocol.base import Message, Summed
 from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.method import Method
-from fmtc.protocol.private import Private, PrivateServer, box_of, public_of
+from fmtc.protocol.private.view import Private, PrivateServer, box_of, public_of
 from fmtc.protocol.sums.masking import Masking, opened
 from fmtc.runtime.driver import Replies, RunRecord, Transport, run
 from fmtc.runtime.local import LocalTransport

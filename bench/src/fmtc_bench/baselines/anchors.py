@@ -13,7 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import RESTARTS, Nothing, Phase, above, array, number
-from fmtc.server import shared_width
+from fmtc.protocol.state import shared_width
 
 from .base import Array, MethodSettings, check_count_or_auto, check_positive, check_whole, in_order, required, seed_of
 from .fed_kmeans import MIN_COUNT, SERVER, first_centers, merge_centers, pooled, shareable

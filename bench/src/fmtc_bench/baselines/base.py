@@ -19,17 +19,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 
-from fmtc.client import stream
 from fmtc.errors import ClientError, DataError, RefusedError
-from fmtc.kernels.embedding import nystroem, spectral_start
-from fmtc.kernels.graph import cross_affinity, graph_of, knn_weights
+from fmtc.kernels.embedding import spectral_start
+from fmtc.kernels.graph import graph_of, knn_weights
 from fmtc.linalg.arrays import HOST
 from fmtc.linalg.threads import one_thread
 from fmtc.protocol.base import RESTARTS, Check, Message, Phase
 from fmtc.protocol.method import Method
+from fmtc.protocol.state import stream
 from fmtc.rows import ClientsMixin
 from fmtc.runtime.driver import Replies, RoundRecord, RunRecord, run
 from fmtc.runtime.local import LocalTransport
+
+from .nystroem import cross_affinity, nystroem
 
 Array = np.ndarray
 Data = Mapping[str, Any]  # rows of each client, n_t x d, by sorted name

@@ -20,7 +20,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import FunctionTransformer, Normalizer
 from sklearn.utils import gen_batches
 
-from fmtc.client import stream
+from fmtc.protocol.state import stream
 
 from .base import (
     Array,

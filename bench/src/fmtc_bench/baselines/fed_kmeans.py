@@ -17,8 +17,8 @@ from sklearn.metrics import pairwise_distances_argmin
 from fmtc.linalg.threads import one_thread
 from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array
+from fmtc.protocol.state import RoundReport, shared_width
 from fmtc.runtime.driver import RoundRecord
-from fmtc.server import RoundReport, shared_width
 
 from .base import (
     Array,

@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fmtc.client import stream
 from fmtc.linalg.threads import one_thread
 from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import REPEATS, Nothing, Phase, above, array
+from fmtc.protocol.state import RoundReport, stream
 from fmtc.runtime.driver import RoundRecord
-from fmtc.server import RoundReport
 
 from .anchors import AGREE_ON_ANCHORS, AnchorClient, Anchors, AnchorServer, AnchorSettings
 from .base import (

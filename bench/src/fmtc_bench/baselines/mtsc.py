@@ -12,14 +12,13 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg
 
-from fmtc.client import stream
 from fmtc.kernels.graph import graph_of, knn_affinity
 from fmtc.kernels.projection import Rows, column_means
 from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array, number
 from fmtc.protocol.method import ClientResult
+from fmtc.protocol.state import RoundReport, shared_width, stream
 from fmtc.runtime.driver import RoundRecord
-from fmtc.server import RoundReport, shared_width
 
 from .base import (
     Array,

@@ -14,7 +14,7 @@ from sklearn.random_projection import GaussianRandomProjection
 
 from fmtc.errors import InputError, TrustError
 from fmtc.models import ClientModel
-from fmtc.protocol.private import METHOD, PLAIN, alone
+from fmtc.protocol.private.view import METHOD, PLAIN, alone
 from fmtc.settings import PRIVATE_METHODS, Privacy, Settings, check_choice
 
 from .base import Array, Baseline, Data, check_positive, count, run_locally

@@ -17,8 +17,8 @@ from fmtc.kernels.embedding import nearest_orthonormal
 from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array, number
 from fmtc.protocol.mixture.em import is_order
+from fmtc.protocol.state import RoundReport
 from fmtc.runtime.driver import RoundRecord
-from fmtc.server import RoundReport
 
 from .anchors import AnchorCenters, AnchorClient, AnchorDistances, Anchors, AnchorServer, AnchorSettings, AnchorWeights
 from .base import (

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from sklearn.cluster import SpectralClustering
 from sklearn.neighbors import KNeighborsClassifier
 
-from fmtc.client import stream
 from fmtc.kernels.graph import resolve_neighbors
+from fmtc.protocol.state import stream
 
 from .base import (
     Array,

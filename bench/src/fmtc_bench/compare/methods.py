@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fmtc.client import stream
 from fmtc.errors import InputError, nearest_names
 from fmtc.estimator import FMTC
+from fmtc.protocol.state import stream
 from fmtc.settings import Solver, split_solver
 
 from ..baselines import (

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from fmtc.client import stream
 from fmtc.errors import InputError, nearest_names
 from fmtc.kernels.encoding import expanded
 from fmtc.metrics import clustering_accuracy, match_classes, score_clients
+from fmtc.protocol.state import stream
 from fmtc.schema import Encoded
 
 from ..baselines.single_task import Voters

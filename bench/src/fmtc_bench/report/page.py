@@ -16,10 +16,11 @@ import numpy as np
 
 from fmtc import __version__
 from fmtc.artifacts.files import jsonable, read_json
+from fmtc.describe import listing
 from fmtc.errors import FileError
 from fmtc.report.page import compose
 from fmtc.report.summary import versions_of
-from fmtc.report.words import counted, listing, verdict
+from fmtc.report.words import counted, verdict
 
 from ..compare import comparison, federations, freeze, paper, tables
 from ..compare.evidence import DATASETS, FEDERATIONS, FIRST, Row, compact, read_compact

@@ -1,1 +1,1 @@
-"""The graph view: its states, and one file for each phase."""
+"""The graph view: its states, its phases from the opening to the end."""

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ...client import input_rows, stream
 from ...errors import RefusedError
 from ...kernels.alignment import numbers_of
 from ...kernels.centers import row_norms, unit_centers
@@ -23,13 +22,12 @@ from ...models import GraphModel
 from ...privacy.rules import Shares
 from ...refit import with_clusters
 from ...settings import Settings
-from ...state import become, reached
-from ..alone import WHEN, chosen, compares, is_compared
 from ..base import Array, Phase, array, number
-from ..folds import graph_common, home_of, with_calibration
+from ..home import WHEN, chosen, compares, graph_common, home_of, is_compared, with_calibration
 from ..mixture.em import among
 from ..mixture.state import Concluded, Mixing
-from .settle import first_statistics, is_partial, order_field, partial_field, settle_pool, widened
+from ..state import become, input_rows, reached, stream
+from .finish import first_statistics, is_partial, order_field, partial_field, settle_pool, widened
 from .state import Clustered, Clusters, Finished, Numbered
 
 

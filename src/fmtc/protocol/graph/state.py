@@ -8,7 +8,6 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from ...client import ClientState, Ready, with_rows
 from ...kernels.graph import Graph
 from ...kernels.projection import RidgeFactors
 from ...linalg.arrays import asarray_like
@@ -16,10 +15,9 @@ from ...linalg.stacks import Workspace
 from ...mixture import Cells
 from ...mixture.steps import Statistics
 from ...models import GraphModel
-from ...server import ServerState
 from ...settings import Settings
-from ...state import become, reached
 from ..mixture.state import Mixing
+from ..state import ClientState, Ready, ServerState, become, reached, with_rows
 
 Array = np.ndarray
 
@@ -93,10 +91,10 @@ class Numbered(Past):
 
     model: Any
     labels: Array  # n
-    agreement: float | None = None  # of the labels with those of the embedding; see `protocol.number`
+    agreement: float | None = None  # of the labels with those of the embedding; see `protocol.graph.number`
     misses: bool = False  # whether the graph has clear parts that the labels do not follow
     choice: str | None = None  # "federated" or "alone", where the client compared the two
-    home: Any = None  # what folds need of the run, see `protocol.folds`
+    home: Any = None  # what folds need of the run, see `protocol.home`
 
 
 def placed(client: Any, settings: Settings) -> Placed:

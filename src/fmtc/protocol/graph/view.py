@@ -17,25 +17,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...client import ClientState, open_client, width
 from ...describe import Atlas
 from ...linalg.arrays import to_numpy
 from ...models import GraphModel
-from ...server import ServerState, client_weights, held_at_the_end, noted
 from ...settings import Settings, Solver
-from ...state import become
 from ..base import Phase
-from ..mapping import server_atlas
 from ..method import ClientResult, Method
-from ..moments import MOMENTS
-from ..rescale import RESCALE
-from .finish import FINISH
-from .hello import HELLO
-from .meet import MEET, PROPOSE
+from ..outcome import server_atlas
+from ..state import ClientState, ServerState, become, client_weights, held_at_the_end, noted, open_client, width
+from ..units import MOMENTS, RESCALE
+from .finish import FINISH, SETTLE
 from .number import NUMBER
-from .prepare import PREPARE
+from .opening import HELLO, MEET, PREPARE, PROPOSE
 from .round import ROUND
-from .settle import SETTLE
 from .state import Embedded, Numbered, Prepared
 
 

@@ -14,11 +14,10 @@ from ...mixture import personal
 from ...mixture.steps import SMALLEST_SHARE
 from ...models import Frame, MixtureModel
 from ...settings import Settings
-from ...state import become, reached
-from ..alone import WHEN, chosen, compares, is_compared
 from ..base import Array, Nothing, Phase, array, number
-from ..folds import home_of, mixture_common, with_calibration
 from ..graph.number import SHARES, Presence, present, with_presence
+from ..home import WHEN, chosen, compares, home_of, is_compared, mixture_common, with_calibration
+from ..state import become, reached
 from .em import Ask as Parameters
 from .em import asked, common_of, is_order, pool_of, statistics_of
 from .state import Concluded, Counted, MixtureServer

@@ -15,11 +15,10 @@ from ...mixture.bounds import impossible_sums, limited
 from ...mixture.pooling import Pool, added, pooled, pulls, weighted
 from ...mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
 from ...privacy.rules import MixtureSums
-from ...server import RoundReport, ServerState, heard, noted, row_weights
 from ...settings import EM_ROUNDS, EM_TOL, Settings
-from ...state import reached
 from ..base import RESTARTS, Array, Phase, above, array, how_many
-from .coordinates import SAMPLE, sampled
+from ..state import RoundReport, ServerState, heard, noted, reached, row_weights
+from .opening import SAMPLE, sampled
 from .state import Counted, Mixture, MixtureServer, Tallied, category_levels, counted, stacked
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on

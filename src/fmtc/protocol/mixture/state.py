@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ...client import ClientState
 from ...linalg.arrays import HOST, to_device
 from ...mixture import Cells
 from ...mixture.steps import Common, Statistics
 from ...models import Frame
-from ...server import ServerState
 from ...settings import Settings
-from ...state import become
+from ..state import ClientState, ServerState, become
 
 Array = np.ndarray
 
@@ -64,7 +62,7 @@ class Concluded(Counted):
     model: Any
     labels: Array  # n
     choice: str | None = None  # "federated" or "alone", where the client compared the two
-    home: Any = None  # what folds need of the run, see `protocol.folds`
+    home: Any = None  # what folds need of the run, see `protocol.home`
 
 
 def category_levels(axes: Array | None, settings: Settings) -> tuple[int, ...]:

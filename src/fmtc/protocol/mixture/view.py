@@ -14,20 +14,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...client import ClientState
 from ...models import MixtureModel
 from ...settings import Settings
-from ...state import become
 from ..base import Phase
 from ..graph.view import GraphView, known
 from ..method import ClientResult
-from ..moments import MOMENTS
-from ..rescale import RESCALE
-from .axes import AXES
+from ..state import ClientState, become
+from ..units import MOMENTS, RESCALE
 from .conclude import CONCLUDE
-from .coordinates import COORDINATES
 from .em import EM, em_stops
-from .seed import SEED
+from .opening import AXES, COORDINATES, SEED
 from .state import Concluded, Counted, MixtureServer, Reading, Tallied
 
 

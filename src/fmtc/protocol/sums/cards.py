@@ -11,8 +11,8 @@ import numpy as np
 
 from ...errors import RefusedError, TrustError
 from ...privacy.protection import Protection
-from ...server import Cards
 from ..base import Array, Nothing, Phase, array, number
+from ..state import Cards
 
 CODE = 16  # hexadecimal digits of a roster code
 

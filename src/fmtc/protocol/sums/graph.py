@@ -13,28 +13,34 @@ from typing import Any
 
 import numpy as np
 
-from ...client import ClientState, Ready, refuse_flat, refuse_unscaled, with_rows
 from ...errors import DataError, RefusedError, TrustError
 from ...kernels.alignment import procrustes, same_place, turn_towards
 from ...kernels.couplings.spectrum import rank, shrink, weight_of_threshold
 from ...kernels.couplings.subspace import directions, directions_from_sketch
 from ...kernels.objective import local_objective
 from ...linalg.arrays import asarray_like, to_numpy
-from ...server import RoundReport, ServerState
 from ...settings import Settings
-from ...state import become, reached
-from ..alone import WHEN, compares
 from ..base import Array, Nothing, Phase, above, array, how_many, number
-from ..graph.consensus import OVER_RELAXED
-from ..graph.finish import FINISH, first_mixture
-from ..graph.hello import energy, rho_of, rounds_before
+from ..graph.finish import FINISH, Settle, first_mixture
 from ..graph.number import Number
-from ..graph.round import one_pass
-from ..graph.settle import Settle
+from ..graph.opening import energy, rho_of, rounds_before
+from ..graph.round import OVER_RELAXED, one_pass
 from ..graph.state import Clustered, Embedded, Prepared, Scaled, prepared, rotated
+from ..home import WHEN, compares
 from ..mixture.em import Ask as Parameters
 from ..mixture.em import asked
 from ..mixture.state import Mixing
+from ..state import (
+    ClientState,
+    Ready,
+    RoundReport,
+    ServerState,
+    become,
+    reached,
+    refuse_flat,
+    refuse_unscaled,
+    with_rows,
+)
 from .masking import ONLY_SUM
 
 NO_SUM = 1e-6  # a negative eigenvalue of a sum of squares, relative to the largest, that rounding cannot explain

@@ -14,25 +14,19 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ...client import ClientState
 from ...errors import DataError, InputError
 from ...kernels import scaling
-from ...server import ServerState, refuse_weights
 from ...settings import Settings
-from ...state import become
-from ..auto.probe import PROBE
-from ..auto.view import AutoView
+from ..auto import PROBE, AutoView
 from ..base import Array, Phase, array, how_many, number
-from ..graph.prepare import PREPARE
+from ..graph.opening import PREPARE
 from ..graph.view import GraphView, known
-from ..mixture.axes import AXES
 from ..mixture.conclude import HOME_CONCLUDE
-from ..mixture.coordinates import COORDINATES
 from ..mixture.em import EM
-from ..mixture.seed import SEED
+from ..mixture.opening import AXES, COORDINATES, SEED
 from ..mixture.view import MixtureView
-from ..moments import agreed, agreed_words, needs_moments, own_moments
-from ..rescale import RESCALE
+from ..state import ClientState, ServerState, become, refuse_weights
+from ..units import RESCALE, agreed, agreed_words, needs_moments, own_moments
 from .cards import CARDS, ROSTER
 from .graph import FRAME, HOME_FINISH, HOME_NUMBER, HOME_SETTLE, MATCH, TOTAL_HELLO, TOTAL_ROUND
 from .masking import FEWEST, ONLY_SUM, Masking, largest

@@ -8,6 +8,6 @@
 `membership`              a silo's part
 `local`                   a whole federation on this machine, of files or arrays
 `connection`, `doctor`    the way to the coordinator; what may keep a machine from a federation
-`compat`                  every part of FLARE that is used or replaced, checked at import
+`compat`                  every part of FLARE that is used or replaced
 ========================  =============================================================================================
 """

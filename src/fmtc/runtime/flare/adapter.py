@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import AbortedError, OwnError, RefusedError, SiteError
 from ...protocol.base import Failure, Message, message_bytes, nbytes, pack, unpack
-from ...protocol.end import END
+from ...protocol.common import END
 from ...protocol.method import Method
 from ..clock import SYSTEM, Clock
 from ..conductor import conduct

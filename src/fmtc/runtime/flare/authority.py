@@ -102,14 +102,9 @@ class Authority:
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
-        """The authority in a folder; raises `KitError` for another folder, or one that an earlier fmtc made."""
-        if not (folder / "cert.json").is_file():
-            raise KitError(f"{folder} is not the authority/ folder that `fmtc federation init` made")
+        """The authority in a folder; raises `KitError` for another folder."""
         if not (folder / MEMBERS).is_file():
-            raise KitError(
-                f"{folder} was made by an earlier fmtc, and holds the private keys of all silos; make the federation "
-                "anew with `fmtc federation init`, and have each silo make its own key with `fmtc federation request`"
-            )
+            raise KitError(f"{folder} is not the authority/ folder that `fmtc federation init` made")
         file = folder / "cert.json"
         root = read_json(file, {"root_cert": str, "root_pri_key": str})
         key = read_file(file, lambda _: parse_key(root["root_pri_key"].encode()))

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,12 +22,12 @@ from typing import Any
 from ...artifacts.files import check_form, check_schema, read_json, tighten, write_json
 from ...artifacts.locks import held
 from ...errors import FederationError, KitError, TrustError
-from ...privacy.identity import AUTHORITY, Trust, common_name, load_certificate, load_key
+from ...privacy.identity import AUTHORITY, REVOKED, Trust, common_name, load_certificate, load_key
 from ..kitclient import SALT, read_salt
 from . import compat
 from .plan import Plan, is_loopback, organisation, plan_in
 
-KIT_FORMAT = 2  # 1: the organiser had made the silos' keys
+KIT_FORMAT = 2
 KIT_FILE = "kit.json"
 WAITING = "waiting.json"  # in a silo's folder: the signing request that has not been answered yet
 ROSTER = "roster.json"  # beside a certificate: who was admitted, signed by the authority
@@ -99,11 +100,6 @@ class Kit:
             )
         about = read_json(file)
         check_schema(file, about, "fmtc kit", KIT_FORMAT)
-        if about["schema"] < KIT_FORMAT:
-            raise KitError(
-                f"{path} was made by an earlier fmtc, where the organiser made the keys of all silos; have the "
-                "federation made anew: `fmtc federation init`, then `fmtc federation request` at each silo"
-            )
         check_form(file, about, {"role": str, "name": str, "plan": dict, "expires": str})
         plan = plan_in(file, about["plan"])
         try:
@@ -122,14 +118,15 @@ class Kit:
 
     def check(self) -> None:
         """Raise `KitError` where the certificate is missing, does not belong to this kit, or is not valid now."""
-        for file in (*self.credentials, self.startup / AUTHORITY):
+        files = [*self.credentials, *(self.startup / name for name in (AUTHORITY, REVOKED))]
+        if self.role == "coordinator":
+            files += [self.path / "admin/startup" / name for name in ("client.crt", "client.key", AUTHORITY)]
+        for file in files:
             if not file.is_file():
                 raise KitError(f"{file} is missing: nobody takes part without a certificate; {ASK_FOR_ANOTHER}")
-        begins, ends = validity(self.credentials[0])
-        wrong = mixed_up(self)
-        if wrong:
+        if wrong := mixed_up(self):
             raise KitError(f"{wrong}; {ASK_FOR_ANOTHER}")
-        now = datetime.now(UTC)
+        now, (begins, ends) = datetime.now(UTC), validity(self.credentials[0])
         if now > ends:
             raise KitError(
                 f"the certificate of {self.name!r} expired on {ends:%Y-%m-%d %H:%M} UTC; ask the organiser to renew it "
@@ -196,29 +193,68 @@ def write_kit(folder: Path, role: str, name: str, plan: Plan) -> Kit:
 def make_coordinator(plan: Plan, folder: Path) -> dict[str, str]:
     """Make the coordinator's kit in a new folder, but for its `write_kit`; certificate and key of its new authority."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        admin = {"name": ADMIN, "type": "admin", "org": "fmtc", "role": "project_admin"}
-        made = _flare_kits(plan, Path(scratch), admin, [*compat.BUILDERS])
+        made = flare_files(plan, "coordinator", "", Path(scratch), [*compat.BUILDERS])
         folder.mkdir()
-        shutil.move(made / "server", folder / "server")
-        shutil.move(made / ADMIN, folder / "admin")
-        state = read_json(made.parent / "state" / "cert.json")
-    _set_policy(folder / "server", plan, "coordinator")
+        for part in ("server", "admin"):
+            shutil.move(made.parent / part, folder / part)
+        state = read_json(made.parents[1] / "state" / "cert.json")
     return {name: str(value) for name, value in state.items() if isinstance(value, str)}
 
 
 def make_silo(plan: Plan, name: str, folder: Path) -> None:
     """Make FLARE's files and our policy for a silo, here: nobody else decides what a silo's policy allows."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        client = {"name": plan.sites[name], "type": "client", "org": organisation(name)}
-        made = _flare_kits(plan, Path(scratch), client, compat.STATIC_BUILDERS) / plan.sites[name]
-        _set_policy(made, plan, "silo")
+        made = flare_files(plan, "silo", name, Path(scratch))
         for part in ("startup", "local"):
             shutil.copytree(made / part, folder / part, dirs_exist_ok=True)
         (folder / "transfer").mkdir(exist_ok=True)
     tighten(folder)
 
 
-def _flare_kits(plan: Plan, folder: Path, party: dict[str, str], builders: list[str]) -> Path:
+def altered(kit: Kit) -> list[str]:
+    """What differs in FLARE's files of a kit from what fmtc writes there, but for where it dials; each in a few words.
+
+    They say which classes a job may use, that it brings no code, and that all connections are of mutual TLS.
+    """
+    found = []
+    with tempfile.TemporaryDirectory() as scratch:
+        made = flare_files(kit.plan, kit.role, kit.name, Path(scratch))
+        for file in sorted(made.rglob("*.json")):
+            name = file.relative_to(made)
+            theirs, ours = _rules(kit.workspace / name), _rules(file)
+            changed = sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
+            found += [f"{', '.join(changed)} in {kit.workspace / name} changed"] if changed else []
+    code = kit.workspace / "local" / "custom"
+    return [*found, f"{code} holds code that FLARE would load"] if code.exists() else found
+
+
+def _rules(file: Path) -> dict[str, Any]:
+    """What a file of FLARE's says, but for the address of the coordinator."""
+    rules: dict[str, Any] = read_json(file, dict)
+    if isinstance(rules.get("servers"), list):
+        rules["servers"] = [one | {"service": None} for one in rules["servers"]]
+    return rules
+
+
+def flare_files(
+    plan: Plan, role: str, name: str, folder: Path, builders: Iterable[str] = compat.STATIC_BUILDERS
+) -> Path:
+    """Have FLARE make its files of a party below a folder, and set our policy in them; the party's workspace.
+
+    Beside the coordinator's lies that of its log-in, ``admin``.
+    """
+    if role == "coordinator":
+        admin = {"name": ADMIN, "type": "admin", "org": "fmtc", "role": "project_admin"}
+        workspace = _flare_kits(plan, folder, admin, builders) / "server"
+        (workspace.parent / ADMIN).rename(workspace.parent / "admin")
+    else:
+        client = {"name": plan.sites[name], "type": "client", "org": organisation(name)}
+        workspace = _flare_kits(plan, folder, client, builders) / plan.sites[name]
+    _set_policy(workspace, plan, role)
+    return workspace
+
+
+def _flare_kits(plan: Plan, folder: Path, party: dict[str, str], builders: Iterable[str]) -> Path:
     """Have FLARE make its startup kits of its server and one more party; the folder that holds them."""
     arguments = {"CertBuilder": {"root_valid_days": AUTHORITY_DAYS}}
     project = {

@@ -1,27 +1,99 @@
-"""The atlas at the server: concepts by numbers of columns, from what clients have said. No name, no row."""
+"""What the server has once a run is over: its concepts by numbers of columns, and what is kept. No name, no row."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ..describe import Atlas, Features, draw
 from ..describe.words import SUMMED
+from ..mixture.steps import Common, packed, unpacked
 from ..models import Member, Presence
 from ..models.base import weights_of
 from ..models.graph import graph_signatures
 from ..models.mixture import mixture_signatures
+from ..models.shared import GraphShared, MixtureShared, Shared
 from ..privacy.rules import PRESENT
-from ..server import ServerState
 from ..settings import Settings
-from .graph.settle import settle_pool
+from .graph.finish import settle_pool
 from .graph.state import Finished
 from .mixture.em import known_parameters, pool_of
-from .mixture.state import MixtureServer, category_levels
+from .mixture.state import Mixing, MixtureServer, category_levels
+from .state import ServerState, heard
 from .sums.graph import Framed
+from .units import common_lift
 
 Array = np.ndarray
+
+# ----------------------------------------------------------------------------------------------------------------- kept
+
+
+def kept(server: Any, settings: Any) -> Shared | None:
+    """What is kept of a server after a run of FMTC; None for other methods, and for private runs."""
+    if not isinstance(server, Mixing) or not server.client_ids:
+        return None
+    best = None if server.mixture is None else server.mixture.best(1)
+    about = {name: getattr(server, name) for name in ("client_ids", "weights", "aside", "scaling", "words")}
+    about |= {"n_clusters": settings.n_clusters, "size": 1.0 if best is None else best.size}
+    if isinstance(server, MixtureServer):
+        return _mixture_shared(server, about, settings)
+    if best is not None and best.rounds:
+        about |= {"mixture": best.common(0), "parts": dict(server.parts)}
+    assert isinstance(server, Finished | Framed)
+    return _graph_shared(server, about, settings)
+
+
+def _graph_shared(server: Finished | Framed, about: dict[str, Any], settings: Any) -> GraphShared:
+    lift = None
+    if server.lifted and server.scaling is not None:
+        lift = common_lift(len(server.scaling.stretch), settings)
+    about |= {"lift": lift, "scale": server.scale, "rho": server.rho, "beta": server.beta or 0.0}
+    if isinstance(server, Framed):
+        return GraphShared(**about, reference=server.reference)
+    centers = _mean_centers(server, settings)
+    return GraphShared(**about, has=server.has, centers=centers, W=server.W, Z=server.Z, Y=server.Y)
+
+
+def _mean_centers(server: Finished, settings: Any) -> Array | None:
+    """Mean of the clients' centres of each concept, over those that have it; None without a common frame."""
+    if not settings.solver.align or not server.centers:
+        return None
+    ids = heard(server, server.centers)
+    has = np.array([server.orders[cid] >= 0 for cid in ids])
+    total: Array = np.sum([np.asarray(server.centers[cid], dtype=np.float64) for cid in ids], axis=0)
+    return total / np.maximum(has.sum(axis=0), 1)[:, None]
+
+
+def _mixture_shared(server: MixtureServer, about: dict[str, Any], settings: Any) -> MixtureShared:
+    best = server.mixture.best(1)
+    r = best.means.shape[2]
+    axes = None if best.axes is None else np.ascontiguousarray(best.axes[:, :r])
+    origin = None if best.origin is None else best.origin[:r]
+    found = MixtureShared(**about, axes=axes, origin=origin, floor=best.floor)
+    common, parts = _ordered(best.common(0), server.parts, best.order, found.levels(settings))
+    return replace(found, mixture=common, parts=parts)
+
+
+def _ordered(
+    common: Common, parts: Mapping[str, Array], order: Array, levels: tuple[int, ...]
+) -> tuple[Common, dict[str, Array]]:
+    """Concepts of a mixture in the order of their numbers."""
+    k, r = common.means.shape
+
+    def turned(numbers: Array) -> Array:
+        sums = unpacked(numbers, k, r, levels)
+        by_concept = {name: getattr(sums, name)[order]
+                      for name in ("counts", "weights", "means", "level_weights", "levels")}  # fmt: skip
+        return packed(replace(sums, spread=sums.spread[:, order], **by_concept))
+
+    return common.ordered(order), {cid: turned(numbers) for cid, numbers in parts.items()}
+
+
+# -------------------------------------------------------------------------------------------------------------- mapping
+
 
 COLUMNS = "Columns are counted from 0 here: what they are called, the silos know; see their own pages."
 
@@ -114,6 +186,3 @@ def _presence(shares: Array, counts: Array) -> Presence:
         float(share) if share > 0 else None if count > PRESENT else 0.0
         for share, count in zip(shares.tolist(), counts.tolist(), strict=True)
     )
-
-
-__all__ = ["server_atlas"]

@@ -11,8 +11,8 @@ mixture1  in place of the last three: steps of a mixture with one shape for all 
 ...
 home      the public model to everybody; each client follows its own neighbours, or stays alone. Nothing leaves
 
-Each answer is a sum over records of vectors of bounded length (`fmtc.anchors.stages`), noise is added before it is
-masked, and only the noisy total is seen. Every phase is answered once in a run.
+Each answer is a sum over records of vectors of bounded length (`stages`), noise is added before it is masked,
+and only the noisy total is seen. Every phase is answered once in a run.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..anchors import home, released
-from ..anchors.stages import MIXTURE_STAGES, STAGES, Box, Public, Stage, coordinates, nearest
-from ..errors import DataError, RefusedError, TrustError
-from ..kernels.encoding import expanded_width
-from ..kernels.graph import knn_affinity, normalized_laplacian
-from ..models import AnchorModel, GraphModel
-from ..privacy.accounting import Plan, epsilon_of, mu_of, raised, without_colluders
-from ..privacy.protection import Protection
-from ..refit import Refitted, Silo, numbered, refit
-from ..server import Cards, RoundReport, refuse_weights
-from ..settings import Settings
-from ..state import become
-from .base import Array, Nothing, Phase, above, array, number
-from .graph.view import METHOD as GRAPH
-from .graph.view import known
-from .method import ClientResult, Method
-from .sums.cards import CARDS, ROSTER
-from .sums.masking import Masking
-from .sums.view import refuse_few
+from ...errors import DataError, RefusedError, TrustError
+from ...kernels.encoding import expanded_width
+from ...kernels.graph import knn_affinity, normalized_laplacian
+from ...kernels.records import Box, Public, coordinates, nearest
+from ...models import AnchorModel, GraphModel
+from ...privacy.accounting import Plan, epsilon_of, mu_of, raised, without_colluders
+from ...privacy.protection import Protection
+from ...refit import Refitted, Silo, numbered, refit
+from ...settings import Settings
+from ..base import Array, Nothing, Phase, above, array, number
+from ..graph.view import METHOD as GRAPH
+from ..graph.view import known
+from ..method import ClientResult, Method
+from ..state import Cards, RoundReport, become, refuse_weights
+from ..sums.cards import CARDS, ROSTER
+from ..sums.masking import Masking
+from ..sums.view import refuse_few
+from . import home, released
+from .stages import MIXTURE_STAGES, STAGES, Stage
 
 LARGEST_RELEASE = 2**20  # numbers of one stage; what rounding adds to a sensitivity is counted for so many
 NO_BOX = Box(np.empty(0), np.empty(0))  # the server needs no bounds
@@ -139,7 +139,7 @@ class StagePhase(Phase):
         """The sum over one client's records."""
 
         total: Array = array(
-            "t", "a sum over records of vectors of bounded length; see `fmtc.anchors.stages`",
+            "t", "a sum over records of vectors of bounded length; see `fmtc.protocol.private.stages`",
             "With noise and masks, together with all else that leaves in the run: what (epsilon, delta) differential "
             "privacy allows.", kind="float64",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Calibration at home: a client fits its model again without a fifth of its rows, and scores these. Nothing leaves.
+"""What a client does with its model at the end of a run: compare it with one of its own, calibrate it. Nothing leaves.
 
 Scores of training rows, and leave-one-out in closed form, are dishonest: graph, embedding and clusters have seen the
 row. So each fold is fitted from the start, with all that the client learnt from the others as it is: what its
@@ -13,19 +13,96 @@ from typing import Any
 
 import numpy as np
 
-from ..client import stream
 from ..errors import DataError
+from ..kernels.lift import cut_share
 from ..kernels.ranks import Calibration, RowScores, calibrate
 from ..linalg.arrays import to_numpy
 from ..mixture.steps import Common
 from ..models import Units
-from ..refit import GraphCommon, MixtureCommon, Silo, refit
+from ..refit import GraphCommon, MixtureCommon, Silo, numbered, refit
 from ..settings import Settings
-from .alone import ALONE
 from .graph.state import Numbered
 from .mixture.state import Concluded
+from .state import ClientState, ServerState, stream
 
 Array = np.ndarray
+
+# ---------------------------------------------------------------------------------------------------------------- alone
+
+
+KEEP = 0.85  # of the neighbours that a client's own clusters keep together: with fewer, it keeps its own
+ROWS = 2000  # of a client that are compared
+NEIGHBORS = 5
+
+FEDERATED, ALONE = "federated", "alone"
+WHEN = "with `exit`, or where somebody was held"  # a client is told to compare
+
+
+def compares(server: ServerState, settings: Settings) -> bool | None:
+    """Whether clients compare the common model with their own.
+
+    They do where they always do, where the server held somebody, and where it sees sums only and can hold nobody.
+    """
+    doubtful = bool(server.held) or settings.privacy is not None
+    wanted = settings.solver.exit is True or (settings.solver.exit == "auto" and doubtful)
+    return True if wanted and len(server.client_ids) > 1 else None
+
+
+def is_compared(client: ClientState, asked: bool | None, settings: Settings) -> bool:
+    """Whether a client compares: its settings decide, and where they leave it open, what the server says."""
+    wanted = settings.solver.exit
+    return not client.on_trial and (wanted is True or (wanted == "auto" and bool(asked)))
+
+
+def closed_share(X: Any, labels: np.ndarray, n_neighbors: int = NEIGHBORS) -> float:
+    """Share of nearest neighbours in the same cluster, beyond what cluster sizes alone give; 1 for closed clusters.
+
+    One giant cluster keeps all neighbours together and says nothing: it has the share 0.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    labels : ndarray of shape (n,)
+    n_neighbors : int, default=5
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.protocol.home import closed_share
+    >>> X = np.repeat([[0.0], [9.0]], 10, axis=0) + np.linspace(0, 1, 20)[:, None]
+    >>> closed_share(X, np.repeat([0, 1], 10)), closed_share(X, np.zeros(20, int))
+    (1.0, 0.0)
+    """
+    sizes = np.bincount(labels) / len(labels)
+    chance = float((sizes**2).sum())
+    return (1 - cut_share(X, labels, n_neighbors) - chance) / max(1 - chance, 1e-9)
+
+
+def chosen(client: Any, settings: Settings, view: str) -> Any:
+    """The client with the common model, or with its own where the common one keeps clearly fewer neighbours together.
+
+    Clusters of its own take the numbers of the common ones that they share most rows with.
+    """
+    graph = getattr(client, "graph", None)
+    silo = Silo(client.client_id, client.k, replace(settings, view=view), client.device, graph)
+    try:
+        alone = refit(silo, None, client.X)
+    except DataError:  # its rows alone cannot be clustered
+        return replace(client, choice=FEDERATED)
+    n = len(client.labels)
+    rows = np.arange(n)
+    if n > ROWS:
+        rows = np.sort(stream(settings.seed, client.client_id, "exit").choice(n, ROWS, replace=False))
+    points = alone.model.scaled(client.X[rows])
+    if closed_share(points, client.labels[rows]) >= KEEP * closed_share(points, alone.labels[rows]):
+        return replace(client, choice=FEDERATED)
+    found = numbered(alone, client.labels, client.model.k)
+    own = {"model": found.model, "labels": found.labels}
+    return replace(found.client, **own, choice=ALONE, on_trial=client.on_trial)
+
+
+# ---------------------------------------------------------------------------------------------------------------- folds
+
 
 FOLDS = 5
 ENOUGH = 2000  # scores; a client with many rows needs fewer folds for them

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from fmtc.anchors.stages import MIXTURE_STAGES, STAGES, Box, Public, coordinates, posterior
 from fmtc.errors import DataError, RefusedError
+from fmtc.kernels.records import Box, Public, coordinates
+from fmtc.protocol.private.stages import MIXTURE_STAGES, STAGES, posterior
 
 EVERY = {stage.name: stage for stage in (*STAGES, *MIXTURE_STAGES)}.values()
 SIZES = (0.0, 1e-300, 1e-9, 1.0, 1e9, 1e300)

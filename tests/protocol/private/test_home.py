@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.testing import assert_allclose
 
-from fmtc.anchors import home
-from fmtc.anchors.stages import nearest
 from fmtc.kernels.graph import knn_affinity, normalized_laplacian
+from fmtc.kernels.records import nearest
+from fmtc.protocol.private import home
 
 
 def two_lines(n=60):

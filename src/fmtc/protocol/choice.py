@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ...server import ServerState
-from ...settings import Settings
+from ..settings import Settings
+from .state import ServerState
 
 GRAPH, MIXTURE = "graph", "mixture"
 FEWEST_ROWS = 10  # of a silo for each cluster: with fewer, many columns are left to the graph view

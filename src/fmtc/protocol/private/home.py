@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg.neighbors import nearest_neighbors
+from ...kernels.records import nearest
+from ...linalg.neighbors import nearest_neighbors
 from .released import weighted_kmeans
-from .stages import nearest
 
 Array = np.ndarray
 

@@ -7,8 +7,9 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc.anchors import released
-from fmtc.anchors.stages import BINS, STAGES, Box, Public, centred, coordinates, nearest
+from fmtc.kernels.records import Box, Public, centred, coordinates, nearest
+from fmtc.protocol.private import released
+from fmtc.protocol.private.stages import BINS, STAGES
 
 
 def blobs(rng, n=1200, k=4, d=6, gap=0.5):

@@ -12,7 +12,8 @@ from math import sqrt
 import numpy as np
 from sklearn.cluster import KMeans
 
-from .stages import BINS, HALF, Public
+from ...kernels.records import Public
+from .stages import BINS, HALF
 
 Array = np.ndarray
 

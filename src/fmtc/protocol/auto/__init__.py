@@ -1,1 +1,0 @@
-"""The view chosen on the way: a plan of two views, and what decides."""
