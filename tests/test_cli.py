@@ -30,11 +30,12 @@ from fmtc import FMTC, Solver, errors
 from fmtc.artifacts.runs import EXTRAS, REPORT_FORMAT
 from fmtc.artifacts.states import flatten
 from fmtc.cli import main_group
-from fmtc.cli.explain import show_atlas
-from fmtc.cli.options import n_clusters_option, quiet_option
+from fmtc.cli.explained import show_atlas
+from fmtc.cli.flags import n_clusters, quiet
+from fmtc.cli.live import Rounds
 from fmtc.cli.program import COMMANDS, EXIT_CODES, Command, Group, Program, commands_of, config_keys, judge, leaves
 from fmtc.cli.settings import MODEL_OPTIONS, solver_settings, solver_table
-from fmtc.cli.words import Rounds, Words
+from fmtc.cli.words import Words
 from fmtc.describe import Atlas, Concept
 from fmtc.errors import DataError
 from fmtc.metrics import score_clients
@@ -1158,20 +1159,20 @@ def nested():
         """Commands that belong together."""
 
     @orchard.command(short_help="Say what was given.")
-    @n_clusters_option
-    @quiet_option
+    @n_clusters
+    @quiet
     @click.option("--say", default="hello")
     @click.pass_context
-    def local(ctx, n_clusters, quiet, say, as_json):
+    def local(ctx, n_clusters, say, words):
         if say == "interrupt":
             ctx.meta["fmtc.interrupted"] = "; go on with it"
             raise KeyboardInterrupt
         if n_clusters < 1:
             raise DataError("too few")
-        click.echo(json.dumps([n_clusters, quiet, say, as_json]))
+        click.echo(json.dumps([n_clusters, words.quiet, say, words.as_json]))
 
     @orchard.command()
-    def far(as_json):
+    def far(words):
         pass
 
     assert isinstance(orchard, Group)
@@ -1280,7 +1281,7 @@ def test_how_a_command_ends_decides_the_exit_code(error, code, mentioned):
     def fail():
         raise error
 
-    group = Program("fmtc", commands={"fail": Command("fail", callback=lambda as_json: fail())})
+    group = Program("fmtc", commands={"fail": Command("fail", callback=lambda words: fail())})
     done = CliRunner().invoke(group, ["fail"], env={"FMTC_DEBUG": "0", "COLUMNS": "200"})
     assert done.exit_code == code
     assert done.stdout == ""

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fmtc.cli import main_group
-from fmtc.cli.federation import answer_held
+from fmtc.cli import asking, main_group
 from fmtc.cli.words import Words
 from fmtc.privacy.ledger import LEDGER, FileLedger, hash_of, head_of
 from fmtc.privacy.outbox import Outbox
@@ -240,10 +239,11 @@ EVENT = {
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_a_person_says_yes_or_no(capsys, allowed):
+def test_a_person_says_yes_or_no(capsys, monkeypatch, allowed):
     asked, said = [], []
     words = Words(quiet=True)
-    answer_held(words, EVENT, lambda *what: said.append(what), lambda text: asked.append(text) or allowed)
+    monkeypatch.setattr(asking, "confirmed", lambda text, _: asked.append(text) or allowed)
+    asking.answer_held(words, EVENT, lambda *what: said.append(what))
     assert said == [("run-1", "round", allowed)]
     assert len(asked) == 1
     shown = " ".join(capsys.readouterr().err.split())

@@ -21,7 +21,7 @@ from fmtc import FMTC, LocalTransport, Settings, Solver
 from fmtc.artifacts import runs
 from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
-from fmtc.cli.federation import _write_consensus
+from fmtc.cli.leading import write_consensus
 from fmtc.cli.words import Words
 from fmtc.describe import Explanation, empty_clusters_sentence
 from fmtc.errors import FileError
@@ -256,7 +256,7 @@ def consensus(make_federation, tmp_path, request):
     result = replace(result, missing=("c",), received=(survey, *result.received))
     write_record(RunSpec("1", settings, tmp_path, method_name=method.name), result)
     folder, model = tmp_path / "consensus", FMTC(3, max_iter=4, view=request.param, scale="global")
-    _write_consensus(Words(quiet=True), folder, False, model, False, "study", tmp_path / RESULT, 0.0)
+    write_consensus(Words(quiet=True), folder, False, model, tmp_path / RESULT, {"federation": "study"})
     return folder
 
 

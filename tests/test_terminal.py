@@ -117,7 +117,7 @@ main()
         ("click", ["--version"]),
         ("rich.console", ["outbox", "show", "."]),
         ("numpy", ["fit", "a.csv", "-k", "2", "--out", "run"]),
-        ("fmtc.cli.models", ["--help"]),  # while the command line is being understood
+        ("fmtc.cli.predict", ["--help"]),  # while the command line is being understood
         ("fmtc.estimator", ["demo", "--out", "demo"]),
     ],
 )

@@ -7,7 +7,8 @@ import pytest
 from click.testing import CliRunner
 from tests.test_cli_outbox import fmtc_run as fmtc
 
-from fmtc.cli.federation import answer_held, policy_of
+from fmtc.cli import asking
+from fmtc.cli.joining import policy_of
 from fmtc.cli.words import Words
 from fmtc.privacy.rules import Policy
 from fmtc_bench.audits import runs as audits
@@ -174,7 +175,8 @@ def test_the_policy_of_a_silo_comes_from_a_file_its_kit_or_the_default(tmp_path)
         policy_of(other, tmp_path, False)
 
 
-def test_a_person_is_told_why_an_answer_is_held(capsys):
+def test_a_person_is_told_why_an_answer_is_held(capsys, monkeypatch):
     event = {"run": "r", "phase": "round", "fields": [], "why": ["one record moves the projection by 40 %"]}
-    answer_held(Words(quiet=True), event, lambda *said: None, lambda question: True)
+    monkeypatch.setattr(asking, "confirmed", lambda question, _: True)
+    asking.answer_held(Words(quiet=True), event, lambda *said: None)
     assert "held: one record moves the projection" in capsys.readouterr().err

@@ -1560,7 +1560,7 @@ def load_atlas(path: str | Path) -> Atlas:
             model.schema_ = schema
         atlas = model.atlas_
     kept = read_explanation(folder)
-    explained = Explanation.from_dict(kept).clusters if kept else ()
+    explained = kept.clusters if kept else ()
     return atlas.renamed({one.cluster: one.name for one in explained})
 
 

@@ -14,7 +14,7 @@ from tests.views import graph_view
 
 from fmtc import FMTC, LocalTransport
 from fmtc.artifacts import runs
-from fmtc.cli.federation import _write_consensus
+from fmtc.cli.leading import write_consensus
 from fmtc.cli.words import Words
 from fmtc.protocol.method import view_method
 from fmtc.report import render, study, summarise
@@ -155,7 +155,7 @@ def consensus(folder, model):
     silos = {name: rng.normal(size=(20, 3)) for name in "ab"}
     result = run(LocalTransport(silos, settings, method=method), settings, method=method)
     write_record(RunSpec("1", settings, folder, method_name=method.name), result)
-    _write_consensus(Words(quiet=True), folder / "out", False, model, False, "study", folder / RESULT, 0.0)
+    write_consensus(Words(quiet=True), folder / "out", False, model, folder / RESULT, {"federation": "study"})
     return folder / "out"
 
 

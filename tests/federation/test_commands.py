@@ -212,7 +212,7 @@ def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(t
         other = in_process(*command, "--max-iter", 9)
         assert other.exit_code == 3, other.output
         assert folder.exists()
-        with full_disk("fmtc.cli.federation._write_consensus"):
+        with full_disk("fmtc.cli.leading.write_consensus"):
             full = in_process(*command, "--max-iter", 3)
         assert (full.exit_code, (tmp_path / "run").exists()) == (2, False), full.output
         assert re.search("run cannot be written: .* The result is safe in .*run.checkpoint.*--resume", full.stderr)

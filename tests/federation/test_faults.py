@@ -586,13 +586,13 @@ def test_the_command_tells_who_has_no_labels_yet_and_resume_serves_them(study, j
 
 def test_a_coordinator_that_is_killed_before_it_tidies_up(study, joined, monkeypatch):
     """The run is complete: --resume says so, and removes what was left; it needs no silo and no server."""
-    from fmtc.cli import federation
+    from fmtc.cli import leading
 
     run, checkpoint = study.folder / "run", study.folder / ".run.checkpoint"
     for name in NAMES:
         joined(name)
     with monkeypatch.context() as patch:
-        patch.setattr(federation, "_tidy", lambda folder, keep: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(leading, "tidy", lambda folder, keep: (_ for _ in ()).throw(KeyboardInterrupt))
         assert in_process(*study.coordinator, "--view", "graph").exit_code == 130
     assert run.exists() and checkpoint.exists()
     half, other = study.folder / ".run-k3_9abcd", study.folder / ".run-2-k3_9abcd"

@@ -7,7 +7,6 @@ import time
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -19,7 +18,7 @@ from tests.views import graph_view
 
 from fmtc import FMTC, load, run
 from fmtc.artifacts.files import read_json
-from fmtc.cli import federation as cli
+from fmtc.cli import asking
 from fmtc.errors import ClientError, OwnError
 from fmtc.privacy.ledger import LEDGER, read_lines, verify
 from fmtc.protocol.base import Failure, Message, Nothing
@@ -287,7 +286,7 @@ def test_labels_that_are_given_up(home, during, clock):
 
 @pytest.mark.parametrize("stay", [False, True])
 def test_labels_of_a_run_that_ends_on_a_full_disk(home, during, clock, full_disk, stay):
-    with full_disk("fmtc.cli.federation._write_silo"):
+    with full_disk("fmtc.cli.joining.write_silo"):
         during(lambda kit: whole_run(kit, clock))
         clock.after(500, lambda: say(Kit.read(home / "kits/north"), serve.REFUSED))  # ends one that stays
         done = join(home, *["--stay"] * stay)
@@ -382,15 +381,15 @@ def person(monkeypatch):
     """Sits at the terminal of a silo, and sends what belongs to some phases only."""
 
     def sit(*agreed):
-        def confirm(question):
+        def confirm(question, otherwise):
             asked.append(question)
             return agreed == ("all",) or len(asked) <= len(agreed)
 
-        monkeypatch.setattr(cli, "confirmed", confirm)
+        monkeypatch.setattr(asking, "confirmed", confirm)
         return asked
 
     asked = []
-    monkeypatch.setattr(cli, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(asking, "at_terminal", lambda: True)
     return sit
 
 

@@ -30,7 +30,7 @@ from tests.clock import ManualClock
 
 from fmtc import Privacy, Settings
 from fmtc.artifacts.files import read_json, write_json
-from fmtc.cli import kits as cli
+from fmtc.cli import asking
 from fmtc.cli.words import Words
 from fmtc.errors import ClientError, FileError, KitError, TrustError, UsageError
 from fmtc.privacy.identity import PINS, KitIdentity, fingerprint_of, load_certificate, read_pins
@@ -288,13 +288,16 @@ def test_first_use_asks_and_a_person_may_say_no(fresh, monkeypatch):
     roster = Roster.read(kit.startup)
     assert strangers(kit, roster) == ["south", "west"] and not accepted(kit)
     questions = []
+    monkeypatch.setattr(asking, "confirmed", lambda question, _: questions.append(question))
     with pytest.raises(TrustError, match="was not accepted; nothing was sent"):
-        cli.ask_roster(Words(), kit, roster, None, lambda question: questions.append(question))
+        asking.ask_roster(Words(), kit, roster, None)
     assert not accepted(kit) and read_pins(kit.path / PINS) == {}
-    cli.ask_roster(Words(), kit, roster, None, lambda question: questions.append(question) or True)
+    monkeypatch.setattr(asking, "confirmed", lambda question, _: questions.append(question) or True)
+    asking.ask_roster(Words(), kit, roster, None)
     assert accepted(kit) and strangers(kit, roster) == []
     assert all(roster.code in question for question in questions) and len(questions) == 2
-    cli.ask_roster(Words(), kit, roster, None, lambda question: pytest.fail("asked twice"))
+    asking.ask_roster(Words(), kit, roster, None)  # nobody is asked twice
+    assert len(questions) == 2
     north, south = (KitIdentity(kits / name) for name in ("north", "south"))
     assert north.verify("south", south.certificate, b"x", south.sign(b"x")) == south.fingerprint
     with pytest.raises(TrustError, match=r"'north'.*nobody has compared"):  # south's person has not compared yet

@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from fmtc import FMTC, Solver, join_later, load
 from fmtc.artifacts.files import read_tensors
 from fmtc.artifacts.published import read_kit
-from fmtc.cli.federation import _write_consensus
+from fmtc.cli.leading import write_consensus
 from fmtc.cli.words import Words
 from fmtc.errors import DataError, FileError, InputError, TrustError
 from fmtc.later.models import kit_of, open_run
@@ -252,7 +252,7 @@ def test_a_coordinator_publishes_what_its_silos_would(kind, tmp_path):
     events = at_coordinator(spec.folder)
     conduct(LocalTransport(DATA, settings, method=method), spec, events)
     assert [event["event"] for event in events.news()][-2:] == ["done", "ended"]
-    _write_consensus(Words(quiet=True), tmp_path / "out", False, model, False, "study", tmp_path / RESULT, 0.0)
+    write_consensus(Words(quiet=True), tmp_path / "out", False, model, tmp_path / RESULT, {"federation": "study"})
     found = open_run(tmp_path / "out")
     kit = read_kit(found.publish(tmp_path / "kit"))
     late, local = join_later(kit, LATE, random_state=0), join_later(kit_of(fitted(kind)), LATE, random_state=0)

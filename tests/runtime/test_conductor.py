@@ -14,9 +14,11 @@ from tests.views import graph_view
 import fmtc
 from fmtc.artifacts.runs import read_explanation
 from fmtc.cli import main_group
-from fmtc.cli.federation import _write_consensus, _write_silo
+from fmtc.cli.flags import Output
+from fmtc.cli.joining import write_silo
+from fmtc.cli.leading import write_consensus
 from fmtc.cli.words import Words, show_run
-from fmtc.describe import Explanation, held_words
+from fmtc.describe import held_words
 from fmtc.estimator import load_atlas
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
 from fmtc.protocol.method import view_method
@@ -66,7 +68,7 @@ def test_the_coordinator_counts_what_the_clients_recorded(home):
 def test_what_join_writes_is_what_fit_finds(home, data, tmp_path):
     kit, words = home / "kits" / "south", Words(quiet=True)
     event = {"run": "r", "converged": False, "result": read_client_result(kit / STATES / "r" / CLIENT_RESULT)}
-    report = _write_silo(words, ClientSource.read(kit), kit, event, tmp_path / "ours", False)
+    report = write_silo(words, ClientSource.read(kit), kit, event, Output(tmp_path / "ours"))
     fitted = MODEL.fit(data)
     labels = pl.read_csv(tmp_path / "ours" / "labels" / "south.csv")["cluster"].to_numpy()
     assert_array_equal(labels, fitted.labels_[40:])
@@ -87,7 +89,7 @@ def test_a_silo_says_that_it_counts_its_own_rows(home, tmp_path, capsys):
     """On the screen of `join`, on its page and in `explain`: shares are not those of all rows of the run."""
     kit = home / "kits" / "south"
     event = {"run": "r", "converged": False, "result": read_client_result(kit / STATES / "r" / CLIENT_RESULT)}
-    report = _write_silo(Words(quiet=True), ClientSource.read(kit), kit, event, tmp_path / "ours", False)
+    report = write_silo(Words(quiet=True), ClientSource.read(kit), kit, event, Output(tmp_path / "ours"))
     show_run(Words(), report, tmp_path / "ours")
     screen = capsys.readouterr().err
     page = render(summarise(tmp_path / "ours"))
@@ -108,7 +110,7 @@ def test_the_atlas_of_a_silo_has_what_the_server_told(home, data, tmp_path):
     kit, words = home / "kits" / "south", Words(quiet=True)
     folder = kit / STATES / "r"
     event = {"run": "r", "result": read_client_result(folder / CLIENT_RESULT), **how_it_ended(kit)}
-    _write_silo(words, ClientSource.read(kit), kit, event, tmp_path / "ours", False)
+    write_silo(words, ClientSource.read(kit), kit, event, Output(tmp_path / "ours"))
     atlas, whole = load_atlas(tmp_path / "ours"), MODEL.fit(data).atlas_
     assert atlas.client_ids == ("south",)
     for one, same in zip(atlas.concepts, whole.concepts, strict=True):
@@ -119,7 +121,7 @@ def test_the_atlas_of_a_silo_has_what_the_server_told(home, data, tmp_path):
 
 
 def test_the_atlas_of_the_coordinator_is_that_of_all_silos(home, data, tmp_path):
-    _write_consensus(Words(quiet=True), tmp_path / "out", False, MODEL, False, "study", home / "run" / RESULT, 0.0)
+    write_consensus(Words(quiet=True), tmp_path / "out", False, MODEL, home / "run" / RESULT, {"federation": "study"})
     atlas, whole = load_atlas(tmp_path / "out"), MODEL.fit(data).atlas_
     assert [(one.presence, one.flags) for one in atlas.concepts] == [
         (one.presence, one.flags) for one in whole.concepts
@@ -128,7 +130,7 @@ def test_the_atlas_of_the_coordinator_is_that_of_all_silos(home, data, tmp_path)
 
 
 def test_what_coordinate_writes(home, tmp_path):
-    _write_consensus(Words(quiet=True), tmp_path / "out", False, MODEL, False, "study", home / "run" / RESULT, 0.0)
+    write_consensus(Words(quiet=True), tmp_path / "out", False, MODEL, home / "run" / RESULT, {"federation": "study"})
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["settings"]["solver"] == MODEL.solver.get_params()
     assert (report["client_ids"], report["missing"], report["n_iter"]) == (["north", "south"], [], 4)
@@ -187,7 +189,7 @@ def test_a_silo_that_was_set_aside_and_its_coordinator_are_told(three, tmp_path,
         transport = conducted(three, tmp_path, model, accept_units=True)[1]
 
     words = Words(quiet=True)
-    _write_consensus(words, tmp_path / "out", False, model, False, "study", tmp_path / "run" / RESULT, 0.0)
+    write_consensus(words, tmp_path / "out", False, model, tmp_path / "run" / RESULT, {"federation": "study"})
     assert words.notes == [held_words(["west"])]
     atlas = load_atlas(tmp_path / "out")
     assert atlas.client_ids == ("east", "north")
@@ -198,7 +200,7 @@ def test_a_silo_that_was_set_aside_and_its_coordinator_are_told(three, tmp_path,
         words, kit, out = Words(quiet=True), tmp_path / cid, tmp_path / f"{cid}'s"
         folder = transport.folder(cid)
         event = {"run": "r", "result": read_client_result(folder / CLIENT_RESULT), **how_it_ended(kit)}
-        report = _write_silo(words, ClientSource.read(kit), kit, event, out, False)
+        report = write_silo(words, ClientSource.read(kit), kit, event, Output(out))
         (line,) = report["trust"]["clients"]
         assert line["held"] is (cid == "west")
         assert line["kept"] == (event["result"].client.choice or "federated")
@@ -206,7 +208,7 @@ def test_a_silo_that_was_set_aside_and_its_coordinator_are_told(three, tmp_path,
         held = cid == "west"
         assert (sentence in words.notes) is (sentence in summarise(out)["words"]) is held
         assert sentence not in summarise(out)["notes"]  # it is a finding, and said once
-        assert (held_words([cid]) in Explanation.from_dict(read_explanation(out)).notes) is held
+        assert (held_words([cid]) in read_explanation(out).notes) is held
         assert (held_words([cid]) in load_atlas(out).notes) is held
         assert fmtc.load(out).held_ == (["west"] if held else [])
 

@@ -20,7 +20,7 @@ NOISE = rng.normal(size=N)
 
 
 def kind(values, name="x", **options):
-    return judge({"a": pl.DataFrame({name: values})}, **options).verdicts[name].kind
+    return judge({"a": pl.DataFrame({name: values})}, **options).guesses[name].kind
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_kinds(values, name, expected):
 def test_what_was_said_about_a_column_is_not_questioned():
     codes = [1, 2, 3, 4] * 10
     found = judge({"a": pl.DataFrame({"cp": codes, "id": range(N)})}, as_types={"cp": "category", "id": "number"})
-    assert found.verdicts["cp"].levels == ("1", "2", "3", "4")
-    assert found.verdicts["id"].kind == "number"
+    assert found.guesses["cp"].levels == ("1", "2", "3", "4")
+    assert found.guesses["id"].kind == "number"
     assert found.id_column is None
 
 
@@ -130,15 +130,15 @@ def test_levels_are_those_of_all_silos_in_one_spelling():
     found = judge(
         {"a": pl.DataFrame({"s": ["Male", "female"] * 5}), "b": pl.DataFrame({"s": ["male", "male", "other"]})}
     )
-    assert found.verdicts["s"].levels == ("Male", "female", "other")
+    assert found.guesses["s"].levels == ("Male", "female", "other")
     numbers = judge({"a": pl.DataFrame({"s": [10, 9] * 5})}, as_types={"s": "category"})
-    assert numbers.verdicts["s"].levels == ("9", "10")
+    assert numbers.guesses["s"].levels == ("9", "10")
 
 
 def test_a_column_of_ids_in_one_silo_only_is_none():
     """Different in all rows of one silo, and not of another."""
     found = judge({"a": pl.DataFrame({"x": range(N)}), "b": pl.DataFrame({"x": [1, 2] * 20})})
-    assert found.verdicts["x"].kind == "number"
+    assert found.guesses["x"].kind == "number"
 
 
 def test_a_problem_names_the_first_bad_cell():
@@ -150,7 +150,7 @@ def test_a_problem_names_the_first_bad_cell():
 def test_real_measurements_are_numbers(load):
     data = load()
     frame = pl.DataFrame(data.data, schema=list(data.feature_names))
-    kinds = {verdict.kind for verdict in judge({"a": frame[::2], "b": frame[1::2]}).verdicts.values()}
+    kinds = {guess.kind for guess in judge({"a": frame[::2], "b": frame[1::2]}).guesses.values()}
     assert kinds == {"number"}
 
 

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from fmtc.cli.options import TABLES
+from fmtc.cli.flags import TABLES
 from fmtc.cli.program import commands_of, main_group
 from fmtc.schema import Column, Schema
 from fmtc.tables import Reading

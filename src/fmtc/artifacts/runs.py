@@ -6,7 +6,7 @@ import json
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from .models import MODEL_FILE, ROUND
 if TYPE_CHECKING:
     import polars as pl
 
-    from ..describe import Atlas
+    from ..describe import Atlas, Explanation
     from ..estimator import FMTC
     from ..runtime.driver import RoundRecord
     from ..tables.reading import Reading
@@ -287,18 +287,22 @@ def seen(model: FMTC) -> dict[str, Any]:
         `mode`, the least that hides a silo's answers: alone (there is no other silo), clear, sums or private;
         `roster`, the code of who took part; `promise` of a private run; `heads`, the hash of each silo's ledger.
     """
-    alone, privacy = len(model.client_ids_) == 1 and model.privacy is None, model.privacy
-    mode = "clear" if privacy is None else "sums" if privacy == "sums" else "private"
+    alone = len(model.client_ids_) == 1 and model.privacy is None
     heads = {}
     for cid, ledger in getattr(model, "_ledgers", {}).items():
         lines = ledger.lines()
         heads[cid] = lines[-1]["hash"] if lines else ""
     return {
-        "mode": "alone" if alone else mode,
+        "mode": "alone" if alone else mode_of(model),
         "roster": getattr(model, "roster_code_", ""),
         "promise": getattr(model, "privacy_", None),
         "heads": heads,
     }
+
+
+def mode_of(model: FMTC) -> str:
+    """The least that hides a silo's answers in a run of several: clear, sums or private."""
+    return "clear" if model.privacy is None else "sums" if model.privacy == "sums" else "private"
 
 
 def of_one_silo(report: Mapping[str, Any]) -> bool:
@@ -389,8 +393,8 @@ def write_run(
             feature_names=results[0].silo.feature_names,
             words=words,
         )
-        notes = [*explanation.notes, *([OWN_ROWS] if of_one_silo(report) else [])]
-        write_explanation(folder, explanation.to_dict() | {"notes": notes})
+        notes = (*explanation.notes, *([OWN_ROWS] if of_one_silo(report) else []))
+        write_explanation(folder, replace(explanation, notes=notes))
         atlas = model._atlas(feature_names=results[0].silo.feature_names, words=words)
         write_atlas(folder, atlas.to_dict())
         if schema is not None:
@@ -417,13 +421,16 @@ def _read_words(file: Path, kind: str, newest: int, form: Mapping[str, Any]) -> 
     return document
 
 
-def write_explanation(folder: Path, explanation: Mapping[str, Any]) -> None:
-    """Keep in a run what its clusters are: `Explanation.to_dict`."""
-    _write_words(folder / EXPLANATION, {"kind": "fmtc explanation", "schema": EXPLANATION_FORMAT, **explanation})
+def write_explanation(folder: Path, explanation: Explanation) -> None:
+    """Keep in a run what its clusters are."""
+    about = {"kind": "fmtc explanation", "schema": EXPLANATION_FORMAT}
+    _write_words(folder / EXPLANATION, about | explanation.to_dict())
 
 
-def read_explanation(folder: Path) -> dict[str, Any] | None:
+def read_explanation(folder: Path) -> Explanation | None:
     """What `write_explanation` has kept; None in a run of an older version."""
+    from ..describe import Explanation
+
     file = folder / EXPLANATION
     document = _read_words(file, "fmtc explanation", EXPLANATION_FORMAT, EXPLAINED)
     if document is None:
@@ -432,7 +439,7 @@ def read_explanation(folder: Path) -> dict[str, Any] | None:
     sizes |= {len(values) for values in document["likeness"].values()}
     if len(sizes) != 1 or set(document["likeness"]) != set(document["silos"]):
         raise FileError(f"{file} is damaged: its parts do not fit")
-    return {name: document[name] for name in EXPLAINED}
+    return Explanation.from_dict({name: document[name] for name in EXPLAINED})
 
 
 def write_atlas(folder: Path, atlas: Mapping[str, Any]) -> None:
@@ -454,25 +461,25 @@ def read_atlas(folder: Path) -> Atlas | None:
     return Atlas.from_dict({name: document[name] for name in DRAWN})
 
 
-def label_names(explanation: Mapping[str, Any]) -> dict[int, str]:
+def label_names(explanation: Explanation | None) -> dict[int, str]:
     """What stands beside numbers in tables of labels: names of all clusters once somebody gave one, else none."""
-    clusters = explanation["clusters"]
-    given = any(one["given"] for one in clusters)
-    return {one["cluster"]: one["given"] or one["words"] for one in clusters} if given else {}
+    if explanation is None or not any(one.given for one in explanation.clusters):
+        return {}
+    return explanation.names
 
 
-def name_labels(folder: Path, explanation: Mapping[str, Any]) -> None:
-    """Write names of clusters beside their numbers in labels/; where nobody gave any the column goes."""
+def name_labels(folder: Path, explanation: Explanation) -> None:
+    """Keep names of clusters, also beside their numbers in labels/; where nobody gave any the column goes."""
     names = label_names(explanation)
     tables = {file: _read_labels(file) for file in sorted((folder / "labels").glob("*.csv"))}
     for file, table in tables.items():
         write_file(file, as_csv(_named(table.drop("cluster_name", strict=False), "cluster", names)))
+    write_explanation(folder, explanation)
 
 
 def with_names(table: pl.DataFrame, run: Path) -> pl.DataFrame:
     """A table of `join_labels` with names of the clusters of the run beside their numbers, if somebody gave any."""
-    kept = read_explanation(run)
-    names = label_names(kept) if kept else {}
+    names = label_names(read_explanation(run))
     return _named(table, "fmtc_cluster" if "fmtc_cluster" in table.columns else "cluster", names)
 
 

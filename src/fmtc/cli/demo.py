@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 import webbrowser
 from collections.abc import Sequence
@@ -15,46 +14,32 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ..artifacts.runs import as_csv
-from .explain import show_atlas, show_clusters
-from .options import free_path
-from .program import Option, main_group
-from .words import Words, new_table, print_json, show_indented
+from ..artifacts.files import new_folder, read_json, write_file, write_json
+from ..artifacts.runs import as_csv, read_explanation, versions
+from ..schema import FILE
+from . import flags
+from .fit import fit
+from .flags import PATH, free_path
+from .program import if_interrupted, main_group
+from .words import Words, new_table, show_indented
 
 if TYPE_CHECKING:
-    from ..demo import Gain
+    from ..demo import Gain, Story
     from ..describe import Atlas, Explanation
 
 
-@main_group.command(
-    short_help="See it work on the tables of four hospitals.",
-    epilog="""\b
-Examples:
-  fmtc demo
-  fmtc demo --data heart_disease --out heart    (four real hospitals; needs fmtc-bench and its data)
-  fmtc demo --out demo --force --open
-  fmtc demo --tables hospitals                  (tables to try the other commands on, and no more)""",
-)
-@click.option("--data", "name", default="breast_cancer", show_default=True, metavar="NAME", cls=Option,
-              help="Whose tables: breast_cancer comes with scikit-learn; fmtc-bench adds heart_disease.")  # fmt: skip
-@click.option("--tables", type=click.Choice(("hospitals",)), cls=Option,
-              help="Only write tables to try the other commands on.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), cls=Option,
-              help="Folder to write.  [default: fmtc-demo; with --tables, the one you are in]")  # fmt: skip
-@click.option("--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0, cls=Option,
-              help="Deals the patients of breast_cancer, and seeds the fits.  [default: 0]")  # fmt: skip
-@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-@click.option("--open", "open_it", is_flag=True, cls=Option, help="Show the page in your browser.")
-@click.pass_context
+@main_group.command(short_help="See it work on the tables of four hospitals.")
+@flags.option("--data", "name", default="breast_cancer", show_default=True, metavar="NAME",
+        help="Whose tables: breast_cancer comes with scikit-learn; fmtc-bench adds heart_disease.")  # fmt: skip
+@flags.option("--tables", type=click.Choice(["hospitals"]),
+        help="Only write tables to try the other commands on.")  # fmt: skip
+@flags.option("--out", type=PATH, help="Folder to write.  [default: fmtc-demo; with --tables, the one you are in]")
+@flags.option("--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0,
+        help="Deals the patients of breast_cancer, and seeds the fits.  [default: 0]")  # fmt: skip
+@flags.switch("--force", help="Replace --out.")
+@flags.open_it
 def demo(
-    ctx: click.Context,
-    name: str,
-    tables: str | None,
-    out: Path | None,
-    random_state: int,
-    force: bool,
-    open_it: bool,
-    as_json: bool,
+    name: str, tables: str | None, out: Path | None, random_state: int, force: bool, open_it: bool, words: Words
 ) -> None:
     """Four hospitals, one table each: what their patients have in common, and what joining changed.
 
@@ -67,83 +52,25 @@ def demo(
     breast, 30 measurements of cells, a tenth of them missing, `patient` and the `diagnosis`. new.csv has ten more
     patients of the university hospital, without a diagnosis. They are scikit-learn's breast cancer data; the hospitals
     and the gaps are ours.
+
+    Examples:
+      fmtc demo
+      fmtc demo --data heart_disease --out heart    (four real hospitals; needs fmtc-bench and its data)
+      fmtc demo --out demo --force --open
+      fmtc demo --tables hospitals                  (tables to try the other commands on, and no more)
     """
     if tables is not None:
-        return _write_tables(out or Path(), force, as_json)
-    from ..artifacts.files import new_folder, write_file, write_json
-    from ..artifacts.runs import read_explanation, versions
-    from ..demo import LITTLE, draw_demo, gains, story_of, verdict
-    from ..describe import Explanation
-    from ..estimator import load_atlas
+        return _write_tables(words, out or Path(), force)
+    from ..demo import story_of
     from ..report import needs_jinja
-    from ..schema import FILE
-    from .models import fit
 
-    words = Words()
     story = story_of(name, random_state)
     needs_jinja()
     out = free_path(out or Path("fmtc-demo"), force, lambda folder: (folder / "demo.json").is_file())
     words.say(story.about)
     with new_folder(out, overwrite=force) as folder:
-        (folder / "tables").mkdir()
-        for hospital, table in story.tables.items():
-            write_file(folder / "tables" / f"{hospital}.csv", as_csv(table, float_precision=None))
-        known = []
-        if story.schema is not None:
-            write_file(folder / "tables" / FILE, story.schema.to_toml().encode())
-            known = ["--schema", "tables/" + FILE]
-        files = [f"tables/{hospital}.csv" for hospital in story.tables]
-        options = [
-            "-k",
-            str(story.n_clusters),
-            "--label-column",
-            story.label_column,
-            *known,
-            "--report",
-            "--out",
-            "run",
-        ]
-        words.say("")
-        show_indented(words.console, Text(f"$ {shlex.join(['fmtc', 'fit', *files, *options])}", "bold"))
-        words.say("")
-        waiting = words.console.status(
-            "fitting: all hospitals together, each alone, and again without every fifth patient"
-        )
-        with waiting, contextlib.chdir(folder):  # so that the page tells how to do it again from there
-            try:
-                _run(ctx, fit, [*files, *options, "--random-state", str(random_state), "--quiet"])
-            except KeyboardInterrupt:
-                ctx.meta.pop("fmtc.interrupted", None)  # the folder goes, so there is nothing to resume
-                raise
-        kept = read_explanation(folder / "run")
-        assert kept is not None
-        explanation = Explanation.from_dict(kept)
-        report = json.loads((folder / "run" / "report.json").read_text(encoding="utf-8"))
-        lines = gains(report)
-        show_clusters(words.console, explanation.clusters)
-        words.say(_hospitals(explanation, lines))
-        words.say("")
-        atlas = load_atlas(folder / "run")
-        words.say("The atlas, from the models alone: what clusters of the same number have in common, and who has it.")
-        words.say("")
-        show_atlas(words.console, atlas, features=False)
-        words.say(_agreement(atlas))
-        words.say("")
-        words.say(f"{verdict(lines)} Less than {LITTLE} points is little: it is a handful of patients.", "green")
-        words.say("")
-        document = {
-            "versions": versions(),
-            "data": name,
-            "random_state": random_state,
-            "gains": [asdict(line) | {"change": line.change} for line in lines],
-            "clusters": explanation.to_dict()["clusters"],
-            "seconds": report["seconds"],
-        }
-        try:
-            with words.console.status("drawing the picture"):
-                draw_demo(explanation, lines, folder / "demo.png")
-        except ImportError as error:
-            words.note(str(error))
+        _fit(words, story, folder, random_state)
+        document = {"versions": versions(), "data": name, "random_state": random_state, **_tell(words, folder)}
         document["notes"] = words.notes
         write_json(folder / "demo.json", document)
         drawn = ", demo.png" if (folder / "demo.png").exists() else ""
@@ -153,14 +80,68 @@ def demo(
         webbrowser.open(page.resolve().as_uri())
     else:
         words.say(f"open {page} in a browser", "bold")
-    if as_json:
-        print_json({"out": str(out), **document})
+    words.give({"out": str(out), **document})
 
 
-def _run(ctx: click.Context, command: click.Command, words: Sequence[str]) -> Any:
+def _fit(words: Words, story: Story, folder: Path, random_state: int) -> None:
+    """Write the tables of the hospitals to a folder, and run `fmtc fit` on them there."""
+    (folder / "tables").mkdir()
+    files = {hospital: f"tables/{hospital}.csv" for hospital in story.tables}
+    for hospital, table in story.tables.items():
+        write_file(folder / files[hospital], as_csv(table, float_precision=None))
+    options = ["-k", str(story.n_clusters), "--label-column", story.label_column]
+    if story.schema is not None:
+        write_file(folder / "tables" / FILE, story.schema.to_toml().encode())
+        options += ["--schema", "tables/" + FILE]
+    command = [*files.values(), *options, "--report", "--out", "run"]
+    words.say("")
+    show_indented(words.console, f"$ {shlex.join(['fmtc', 'fit', *command])}", "bold")
+    words.say("")
+    waiting = words.console.status("fitting: all hospitals together, each alone, and again without every fifth patient")
+    with waiting, contextlib.chdir(folder):  # so that the page tells how to do it again from there
+        try:
+            _run(fit, [*command, "--random-state", str(random_state), "--quiet"])
+        except KeyboardInterrupt:
+            if_interrupted("")  # the folder goes, so there is nothing to resume
+            raise
+
+
+def _run(command: click.Command, words: Sequence[str]) -> Any:
     """Another command, as if it had been typed."""
-    with command.make_context(command.name, list(words), parent=ctx.parent) as inner:
+    with command.make_context(command.name, list(words), parent=click.get_current_context().parent) as inner:
         return command.invoke(inner)
+
+
+def _tell(words: Words, folder: Path) -> dict[str, Any]:
+    """Say what was found, and draw it; the same for machines."""
+    from ..demo import LITTLE, draw_demo, gains, verdict
+    from ..estimator import load_atlas
+    from .explained import show_atlas, show_clusters
+
+    report, explanation = read_json(folder / "run" / "report.json"), read_explanation(folder / "run")
+    assert explanation is not None
+    lines = gains(report)
+    show_clusters(words.console, explanation.clusters)
+    words.say(_hospitals(explanation, lines))
+    words.say("")
+    atlas = load_atlas(folder / "run")
+    words.say("The atlas, from the models alone: what clusters of the same number have in common, and who has it.")
+    words.say("")
+    show_atlas(words.console, atlas, features=False)
+    words.say(_agreement(atlas))
+    words.say("")
+    words.say(f"{verdict(lines)} Less than {LITTLE} points is little: it is a handful of patients.", "green")
+    words.say("")
+    try:
+        with words.console.status("drawing the picture"):
+            draw_demo(explanation, lines, folder / "demo.png")
+    except ImportError as error:
+        words.note(str(error))
+    return {
+        "gains": [asdict(line) | {"change": line.change} for line in lines],
+        "clusters": explanation.to_dict()["clusters"],
+        "seconds": report["seconds"],
+    }
 
 
 def _agreement(atlas: Atlas) -> str:
@@ -200,12 +181,10 @@ def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
     return table
 
 
-def _write_tables(out: Path, force: bool, as_json: bool) -> None:
+def _write_tables(words: Words, out: Path, force: bool) -> None:
     """Write files to try the other commands on."""
-    from ..artifacts.files import write_file
     from ..demo import example_tables
 
-    words = Words()
     tables = {out / file: table for file, table in example_tables().items()}
     for path in tables:
         free_path(path, force)
@@ -216,5 +195,4 @@ def _write_tables(out: Path, force: bool, as_json: bool) -> None:
     columns = "30 measurements, patient (the name of a row) and diagnosis (what is known)"
     words.say(f"wrote {', '.join(map(str, tables))}: {columns}")
     words.say(f"try: fmtc fit {shlex.join(map(str, silos))} -k 2 --label-column diagnosis --out run")
-    if as_json:
-        print_json({"files": [str(path) for path in tables], "rows": [table.height for table in tables.values()]})
+    words.give({"files": [str(path) for path in tables], "rows": [table.height for table in tables.values()]})

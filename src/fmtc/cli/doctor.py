@@ -7,43 +7,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.padding import Padding
 from rich.text import Text
 
-from .program import Option, main_group
-from .words import Words, plural, print_json, show
+from . import flags
+from .flags import PATH
+from .program import main_group
+from .words import Words, plural, show, show_indented
 
 if TYPE_CHECKING:
     from ..runtime.flare.doctor import Check
 
 
-@main_group.command(
-    short_help="Look for what may keep this machine from a federation.",
-    epilog="""\b
-Examples:
-  fmtc doctor
-  fmtc doctor --kit north
-  fmtc doctor --kit coordinator --json
-
-\b
-Exit codes:
-  0    all is well, or there are warnings only
-  1    a check failed""",
-)
-@click.option("--kit", "kit_path", type=click.Path(path_type=Path), cls=Option,
-              help="Folder that `fmtc federation init` made for you; left out, only this machine.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), default=".", cls=Option,
-              help="Folder you are going to write: is there room?  [default: the current one]")  # fmt: skip
-@click.pass_context
-def doctor(ctx: click.Context, /, kit_path: Path | None, out: Path, as_json: bool) -> None:
+@main_group.command(short_help="Look for what may keep this machine from a federation.")
+@flags.option("--kit", "kit_path", type=PATH,
+        help="Folder that `fmtc federation init` made for you; left out, only this machine.")  # fmt: skip
+@flags.option("--out", type=PATH, default=".",
+        help="Folder you are going to write: is there room?  [default: the current one]")  # fmt: skip
+def doctor(kit_path: Path | None, out: Path, words: Words) -> None:
     """Look for what may keep this machine from a federation, and say what to do about it.
 
     Versions, certificates, permissions, policy, proxies, the way to the coordinator, clock and disk. Changes nothing.
     `fmtc check` looks at your rows.
+
+    Examples:
+      fmtc doctor
+      fmtc doctor --kit north
+      fmtc doctor --kit coordinator --json
+
+    Exit codes:
+      0    all is well, or there are warnings only
+      1    a check failed
     """
     from ..runtime.flare.doctor import examine
 
-    words = Words()
     checks = []
     with words.warnings_as_notes():
         for check in examine(kit_path, out=out):
@@ -52,15 +48,14 @@ def doctor(ctx: click.Context, /, kit_path: Path | None, out: Path, as_json: boo
     failed = sum(not check.ok for check in checks)
     warnings = sum(check.ok and check.advice != "" for check in checks)
     ending, style = "all is well", "green"
+    if warnings:
+        ending, style = f"none failed, {plural(warnings, 'warning')}", "yellow"
     if failed:
         ending, style = f"{failed} failed", "bold red"
-    elif warnings:
-        ending, style = f"none failed, {plural(warnings, 'warning')}", "yellow"
-    show(words.console, Text())
-    show(words.console, Text(f"{plural(len(checks), 'check')}: {ending}", style))
-    if as_json:
-        print_json([asdict(check) for check in checks])
-    ctx.exit(1 if failed else 0)
+    show(words.console, "")
+    show(words.console, f"{plural(len(checks), 'check')}: {ending}", style)
+    words.give([asdict(check) for check in checks])
+    raise click.exceptions.Exit(1 if failed else 0)
 
 
 def _show(words: Words, check: Check) -> None:
@@ -71,7 +66,5 @@ def _show(words: Words, check: Check) -> None:
     else:
         mark, style = ("!", "yellow") if check.advice else ("+" if plain else "✓", "green")
     show(words.console, Text.assemble((f"{mark} ", style), (check.name, "bold"), f": {check.found}"))
-    if check.advice and words.console.is_terminal:
-        words.console.print(Padding.indent(Text(check.advice, style), 2))
-    elif check.advice:
-        show(words.console, Text.assemble("  ", check.advice))
+    if check.advice:
+        show_indented(words.console, check.advice, style)

@@ -16,8 +16,9 @@ from ..artifacts.runs import OUTBOX
 from ..errors import FileError
 from ..privacy.budget import BUDGET, Budget
 from ..privacy.ledger import FAILURE, LEDGER, REPLAY, head_of, read_lines, totals, verify
+from .flags import PATH
 from .program import main_group
-from .words import Words, new_console, new_table, plural, print_json, show, show_indented
+from .words import Words, new_console, new_table, plural, show, show_indented
 
 
 @main_group.group(short_help="Show what has left a silo, and verify the record of it.")
@@ -29,7 +30,7 @@ def outbox() -> None:
     """
 
 
-folder_argument = click.argument("folder", metavar="KIT_OR_RUN", type=click.Path(path_type=Path))
+folder_argument = click.argument("folder", metavar="KIT_OR_RUN", type=PATH)
 
 
 def find_ledgers(folder: Path) -> list[Path]:
@@ -53,28 +54,24 @@ def find_ledgers(folder: Path) -> list[Path]:
 # ------------------------------------------------------------------------------------------------------------- show
 
 
-@outbox.command(
-    "show",
-    short_help="Show what has left, in words, with totals.",
-    epilog="""\b
-Examples:
-  fmtc outbox show north                        (the kit of a silo)
-  fmtc outbox show run
-  fmtc outbox show run --json""",
-)
+@outbox.command("show", short_help="Show what has left, in words, with totals.")
 @folder_argument
-def outbox_show(folder: Path, as_json: bool) -> None:
+def outbox_show(folder: Path, words: Words) -> None:
     """Show what has left, in words: each field of each phase of each run, how often, and how many bytes.
 
     KIT_OR_RUN is the kit of a silo, or the --out folder of `fmtc fit`, which has one ledger for each silo.
+
+    Examples:
+      fmtc outbox show north                        (the kit of a silo)
+      fmtc outbox show run
+      fmtc outbox show run --json
     """
     found = [run for path in find_ledgers(folder) for run in _runs(path)]
-    if as_json:
-        print_json({"folder": str(folder), "runs": found, "bytes": sum(run["bytes"] for run in found)})
+    if words.give({"folder": str(folder), "runs": found, "bytes": sum(run["bytes"] for run in found)}):
         return
     console = new_console()
     if not found:
-        show(console, Text("nothing has left yet"))
+        show(console, "nothing has left yet")
     for run in found:
         _show_run(console, run)
 
@@ -88,10 +85,10 @@ def _runs(path: Path) -> list[dict[str, Any]]:
 
 
 def _about(path: Path, client: str, run: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    kinds = [line["kind"] for line in lines if line["fields"]]
     from ..protocol import advice, auto, base
     from ..protocol.method import COMMON
 
+    kinds = [line["kind"] for line in lines if line["fields"]]
     sent = base.sent((*COMMON, *auto.METHOD.phases, *advice.METHOD.phases), totals(lines))
     return {
         "client": client,
@@ -109,18 +106,14 @@ def _about(path: Path, client: str, run: str, lines: Sequence[Mapping[str, Any]]
 
 def _show_run(console: Console, run: Mapping[str, Any]) -> None:
     show(console, Text.assemble(("silo ", ""), (run["client"], "bold"), ", run ", (run["run"], "bold")))
-    show_indented(console, Text(f"from {_moment(run['first'])} to {_moment(run['last'])}"))
+    show_indented(console, f"from {_moment(run['first'])} to {_moment(run['last'])}")
     among = [f"{run[name]} {words}" for name, words in (("replays", "sent again"), ("failures", "errors")) if run[name]]
     more = f" ({', '.join(among)} among them)" if among else ""
-    show_indented(
-        console, Text(f"{plural(run['answers'], 'answer')} with content{more}, {decimal(run['bytes'])} in all")
-    )
-    table = new_table()
-    for title in ("phase", "field", "what it is", "shape", "times", "bytes"):
-        table.add_column(title, justify="right" if title in ("times", "bytes") else "left")
+    show_indented(console, f"{plural(run['answers'], 'answer')} with content{more}, {decimal(run['bytes'])} in all")
+    table = new_table("<phase", "<field", "<what it is", "<shape", ">times", ">bytes")
     for row in run["sent"]:
-        words = Text(row["what"] or "not declared by this version of fmtc")
-        table.add_row(row["phase"], row["field"], words, row["shape"], str(row["times"]), f"{row['bytes']:,}")
+        what = row["what"] or "not declared by this version of fmtc"
+        table.add_row(row["phase"], row["field"], what, row["shape"], str(row["times"]), f"{row['bytes']:,}")
     console.print(table)
     console.print()
 
@@ -133,34 +126,28 @@ def _moment(time: str) -> str:
 # ----------------------------------------------------------------------------------------------------------- verify
 
 
-@outbox.command(
-    "verify",
-    short_help="Verify that no line of the record was changed.",
-    epilog="""\b
-Examples:
-  fmtc outbox verify north                      (the kit of a silo)
-  fmtc outbox verify run && echo whole""",
-)
+@outbox.command("verify", short_help="Verify that no line of the record was changed.")
 @folder_argument
-@click.pass_context
-def outbox_verify(ctx: click.Context, /, folder: Path, as_json: bool) -> None:
+def outbox_verify(folder: Path, words: Words) -> None:
     """Verify that no line of the record was changed, removed, added or moved; exit code 3 where one was.
 
     KIT_OR_RUN is the kit of a silo, or the --out folder of `fmtc fit`. The check finds accidents and careless changes.
     Somebody who rewrites the whole record is not found: for that, keep a copy of the last line's hash elsewhere.
+
+    Examples:
+      fmtc outbox verify north                      (the kit of a silo)
+      fmtc outbox verify run && echo whole
     """
-    words = Words()
     checked = [_check(path) for path in find_ledgers(folder)]
     for ledger in checked:
         for fault in ledger["faults"]:
             words.say(f"{ledger['ledger']}: {fault}", "red")
     faults = sum(len(ledger["faults"]) for ledger in checked)
     lines = sum(ledger["lines"] for ledger in checked)
-    if as_json:
-        print_json({"folder": str(folder), "whole": not faults, "lines": lines, "ledgers": checked})
+    words.give({"folder": str(folder), "whole": not faults, "lines": lines, "ledgers": checked})
     if faults:
         words.say(f"{plural(faults, 'fault')}: the record is not as it was written", "bold red")
-        ctx.exit(3)
+        raise click.exceptions.Exit(3)
     of = f" in {plural(len(checked), 'ledger')}" if len(checked) > 1 else ""
     words.say(f"{plural(lines, 'line')}{of}, all as they were written" if lines else "nothing has left yet", "green")
 
@@ -174,19 +161,16 @@ def _check(path: Path) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------------------------- budget
 
 
-@outbox.command(
-    "budget",
-    short_help="Show how much privacy a silo's rows have spent.",
-    epilog="""\b
-Examples:
-  fmtc outbox budget north                      (the kit of a silo)
-  fmtc outbox budget north --json""",
-)
-@click.argument("kit", type=click.Path(path_type=Path))
-def outbox_budget(kit: Path, as_json: bool) -> None:
+@outbox.command("budget", short_help="Show how much privacy a silo's rows have spent.")
+@click.argument("kit", type=PATH)
+def outbox_budget(kit: Path, words: Words) -> None:
     """Show how much privacy a silo's rows have spent in private runs, and what is left of --epsilon-budget.
 
     Rows are told apart by a fingerprint: changed rows begin anew, though most of them may be the same.
+
+    Examples:
+      fmtc outbox budget north                      (the kit of a silo)
+      fmtc outbox budget north --json
     """
     from ..runtime.kitclient import SOURCE, ClientSource
 
@@ -200,19 +184,14 @@ def outbox_budget(kit: Path, as_json: bool) -> None:
         }
         for rows, spent in budget.all().items()
     ]  # fmt: skip
-    if as_json:
-        print_json({"kit": str(kit), "budget": limit, "spent": lines})
+    if words.give({"kit": str(kit), "budget": limit, "spent": lines}):
         return
-    console = new_console()
     if not lines:
-        show(console, Text("no private answer has left yet"))
-        return
-    table = new_table()
-    for title in ("rows", "epsilon spent", "delta", "answers", "left"):
-        table.add_column(title, justify="left" if title == "rows" else "right")
+        return words.show("no private answer has left yet")
+    table = new_table("<rows", ">epsilon spent", ">delta", ">answers", ">left")
     for line in lines:
         left = "no limit" if line["left"] is None else f"{line['left']:.3g}"
         table.add_row(
             str(line["rows"])[:12], f"{line['epsilon']:.3g}", f"{line['delta']:g}", str(line["releases"]), left
         )
-    console.print(table)
+    words.show(table)

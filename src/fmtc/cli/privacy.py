@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Sequence
-from math import isfinite
+from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..errors import DataError, FileError, listed
-from ..schema import NUMBER
+from ..schema import NUMBER, Schema
+from ..settings import Privacy
 
-if TYPE_CHECKING:
-    from ..schema import Schema
-    from ..settings import Privacy
-
+PROMISE = ("epsilon", "delta", "colluding", "bounds", "rows", "accept_weak")  # fields of `Privacy` that have a flag
 ALL = "*"  # in a file of bounds: every column that is not named
 OPENING = """\
 # Public bounds of the columns that are numbers, for private runs (--bounds).
@@ -57,55 +55,50 @@ def read_bounds(path: Path, names: Sequence[str] | None = None) -> tuple[Any, An
     names : sequence of str, optional
         Columns that are numbers, in their order; without, the order of the file.
     """
+    found = {name: _pair(path, name, pair) for name, pair in _document(path).items()}
+    rest = found.pop(ALL, None)
+    if rest is not None and not found:
+        return rest
+    names = list(found) if names is None else names
+    unknown = [name for name in found if name not in names]
+    pairs = {name: pair for name in names if (pair := found.get(name, rest)) is not None}
+    if unknown or not pairs or len(pairs) < len(names):
+        lacking = [name for name in names if name not in pairs]
+        what = f"has no bounds for {listed(lacking)}" if lacking else f"names {listed(unknown)}, which no table has"
+        raise DataError(f"{path} {what}; `fmtc check --write-bounds` writes one with all columns")
+    low, high = zip(*pairs.values(), strict=True)
+    return low, high
+
+
+def _document(path: Path) -> dict[str, Any]:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileError(f"{path} is missing; `fmtc check --write-bounds` writes one to be filled in") from None
     except (OSError, ValueError) as error:
         raise FileError(f"{path} cannot be read as a file of bounds: {error}") from None
-    found: dict[str, tuple[float, float]] = {}
-    for name, pair in document.items():
-        numbers = isinstance(pair, list) and len(pair) == 2 and all(type(side) in (int, float) for side in pair)
-        if not numbers or not (isfinite(pair[0]) and isfinite(pair[1]) and pair[0] < pair[1]):
-            raise DataError(
-                f"{path}: {name!r} has {pair!r}; write its lowest and highest possible value, such as [0, 100]"
-            )
-        found[name] = float(pair[0]), float(pair[1])
-    rest = found.pop(ALL, None)
-    if not found and rest is not None:
-        return rest
-    unknown = [] if names is None else [name for name in found if name not in set(names)]
-    wanted = list(found) if names is None else list(names)
-    lacking = [name for name in wanted if name not in found and rest is None]
-    if unknown or lacking or not wanted:
-        what = f"has no bounds for {listed(lacking)}" if lacking else f"names {listed(unknown)}, which no table has"
-        raise DataError(f"{path} {what}; `fmtc check --write-bounds` writes one with all columns")
-    pairs = [found.get(name, rest) for name in wanted]
-    low, high = zip(*[pair for pair in pairs if pair is not None], strict=True)
-    return tuple(low), tuple(high)
 
 
-def read_privacy(
-    epsilon: float | None,
-    delta: float | None,
-    colluding: int | None,
-    bounds: Path | None,
-    rows: int | None,
-    yes: bool,
-) -> Privacy | None:
+def _pair(path: Path, name: str, pair: Any) -> tuple[float, float]:
+    """The lowest and the highest value of a column."""
+    numbers = isinstance(pair, list) and len(pair) == 2 and {*map(type, pair)} <= {int, float}
+    if not numbers or not -inf < pair[0] < pair[1] < inf:
+        raise DataError(f"{path}: {name!r} has {pair!r}; write its lowest and highest possible value, such as [0, 100]")
+    return float(pair[0]), float(pair[1])
+
+
+def read_privacy(flags: Mapping[str, Any]) -> Privacy | None:
     """The promise that flags ask for; None where they ask for none."""
-    from ..settings import Privacy
-
-    if epsilon is None:
-        others = {"--delta": delta, "--colluding": colluding, "--bounds": bounds, "--rows": rows}
-        stray = [flag for flag, value in others.items() if value is not None]
-        if stray:
+    given = {name: flags.get(name) for name in PROMISE}
+    if given["epsilon"] is None:
+        if stray := [f"--{name}" for name in PROMISE[1:] if given[name] is not None and name != "accept_weak"]:
             raise click.UsageError(f"{', '.join(stray)} belongs to a private run; give --epsilon as well")
         return None
-    if bounds is None:
+    if flags.get("privacy") is not None:
+        raise click.UsageError("--epsilon adds noise to sums already; leave --privacy out")
+    if given["bounds"] is None:
         raise click.UsageError(
             "a private run needs --bounds, a file that `fmtc check --write-bounds` writes to be filled in"
         )
-    named: dict[str, Any] = {"delta": delta, "colluding": colluding}
-    given = {name: value for name, value in named.items() if value is not None}
-    return Privacy(epsilon, bounds=read_bounds(bounds), rows=rows, accept_weak=yes, **given)
+    given["bounds"] = read_bounds(given["bounds"])
+    return Privacy(**{name: value for name, value in given.items() if value is not None})

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,17 @@ class _ConfigOption(Option):
 
 
 class Command(click.Command):
-    """A command with the options all commands share, and a help page in sections."""
+    """A command with the options all commands share, and a help page in sections.
+
+    Its function gets the `Words` to speak with in place of --quiet and --json. What stands below "Examples:" in its
+    docstring comes last on the page, where lines are left as they are.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        self.help, title, examples = cleandoc(self.help or "").partition("Examples:\n")
+        blocks = [f"\b\n{block}" for block in (title + examples).split("\n\n") if block]
+        self.epilog = "\n\n".join([*filter(None, [self.epilog]), *blocks])
         self.params += [
             Option(["--json", "as_json"], is_flag=True, help="One JSON document on standard output."),
             _ConfigOption(["--config"], type=click.Path(path_type=Path), metavar="FILE", is_eager=True,
@@ -60,6 +68,13 @@ class Command(click.Command):
             Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=_be_verbose,
                    help="Show where an error happened."),
         ]  # fmt: skip
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the function of the command."""
+        from .words import Words
+
+        ctx.params["words"] = Words(ctx.params.pop("quiet", False), ctx.params.pop("as_json"))
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Options under the heading of their section, in the order they were declared."""
@@ -85,6 +100,11 @@ class Group(click.Group):
 
 def _be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.meta["fmtc.verbose"] = ctx.meta.get("fmtc.verbose", False) or value
+
+
+def if_interrupted(more: str) -> None:
+    """What to say, from now on, after the word "interrupted"."""
+    click.get_current_context().meta["fmtc.interrupted"] = more
 
 
 def commands_of(group: click.Group) -> dict[str, click.Command]:
@@ -192,17 +212,17 @@ COMMANDS = {
     "coordinate": "federation",
     "demo": "demo",
     "doctor": "doctor",
-    "drift": "drift",
+    "drift": "predict",
     "explain": "explain",
-    "export": "models",
+    "export": "predict",
     "federation": "kits",
-    "fit": "models",
+    "fit": "fit",
     "join": "federation",
     "join-later": "later",
     "outbox": "outbox",
-    "predict": "models",
+    "predict": "predict",
     "publish": "later",
-    "report": "report",
+    "report": "later",
     "update": "later",
 }
 

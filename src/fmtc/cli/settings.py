@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,27 +17,26 @@ from ..errors import InputError, nearest_names
 from ..kernels.couplings import COUPLINGS
 from ..linalg.arrays import HOST, check_device
 from ..settings import PRIVACIES, SCALES, VIEWS, Settings, Solver, split_solver
-from .options import NO_NUMBER
-from .program import Option
+from . import flags
+from .flags import PATH
+from .privacy import PROMISE, read_bounds, read_privacy
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
     from ..schema import Schema
+    from ..tables.reading import Reading
 
 
-class _OrAuto(click.ParamType):
-    """A number of this kind, or the word auto."""
-
-    def __init__(self, kind: Callable[[str], float], words: str):
-        self.kind, self.words, self.name = kind, words, f"{kind.__name__}|auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return value if value == "auto" else self.kind(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither {self.words} nor 'auto'", param, ctx)
+def _value(text: str) -> Any:
+    """A number, true, false, none, or the word itself."""
+    try:
+        return json.loads({"none": "null"}.get(text.lower(), text.lower()))
+    except ValueError:
+        return text
 
 
+INT_OR_AUTO: Any = click.types.FuncParamType(_value)
+INT_OR_AUTO.name = "int|auto"
 # Parameters of FMTC that are a plain value, with their type on the command line and a line of help; the flag has the
 # name of the parameter. A flag that is not given leaves the value to FMTC or FMTC.as_published.
 MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
@@ -49,7 +51,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
         "Graph view: what is made low-rank, the tensor of projections or all side by side; average makes them one; "
         "auto is tensor, and average for texts.",
     ),
-    "n_neighbors": (_OrAuto(int, "a whole number"), "Neighbours in each silo's graph; auto: sqrt(rows)/2, 10 to 30."),
+    "n_neighbors": (INT_OR_AUTO, "Neighbours in each silo's graph; auto: sqrt(rows)/2, 10 to 30."),
     "scale": (
         click.Choice(SCALES),
         "Standardise columns in each silo (client) or over all (global); auto: over all, unless columns share a unit; "
@@ -66,50 +68,55 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
 }
 
 
-PRIVACY_FLAGS = ("epsilon", "delta", "colluding", "bounds", "announced", "accept_weak")
+NO_NUMBER = (
+    "-k (--n-clusters) says how many clusters you want, such as -k 4. -k auto asks the rows, which is advice and no "
+    "more (`fmtc advise-k`): try a few and compare what `fmtc explain` says of each (docs/how-to/how-many-clusters.md)"
+)
+
+
+def _with_default(name: str, text: str) -> str:
+    defaults = {f.name: f.default for f in (*fields(Settings), *fields(Solver))}
+    defaults |= {"n_jobs": None, "device": HOST, "view": "auto", "scale": "auto", "coupling": "auto"}
+    return text if defaults[name] is None else f"{text}  [default: {defaults[name]}]"
 
 
 def model_options(command: Any) -> Any:
-    """The settings of the model, for `build_model`: as_published, client_weights, solver and those of MODEL_OPTIONS."""
-    for option in (
-        click.option("--help-solver", is_flag=True, is_eager=True, expose_value=False, callback=_help_solver,
-                     cls=Option, section="Model", help="List the settings of the solver and exit."),
-        click.option("--solver", multiple=True, metavar="NAME=VALUE", callback=_read_solver, cls=Option,
-                     section="Model", help="A setting of the solver, such as ridge=0.1; may be given many times."),
-    ):  # fmt: skip
-        command = option(command)
-    defaults = {f.name: f.default for f in (*fields(Settings), *fields(Solver))}
-    defaults |= {"n_jobs": None, "device": HOST, "view": "auto", "scale": "auto", "coupling": "auto"}
-    for name, (kind, text) in reversed(MODEL_OPTIONS.items()):
-        text = text if defaults[name] is None else f"{text}  [default: {defaults[name]}]"
-        flag = "--" + name.replace("_", "-")
-        command = click.option(flag, name, type=kind, default=None, cls=Option, section="Model", help=text)(command)
-    for option in reversed((
-        click.option("--epsilon", type=float, cls=Option, section="Privacy",
-                     help="Differential privacy of every record: noise in everything that leaves; needs --bounds."),
-        click.option("--delta", type=float, cls=Option, section="Privacy",
-                     help="Chance that the bound of --epsilon fails; 1e-5 by default."),
-        click.option("--colluding", type=click.IntRange(0), cls=Option, section="Privacy",
-                     help="Silos that may help the coordinator and still leave --epsilon true; 1 by default."),
-        click.option("--bounds", type=click.Path(path_type=Path), cls=Option, section="Privacy",
-                     help="Public bounds of the columns: `fmtc check --write-bounds` writes a file to be filled in."),
-        click.option("--rows", "announced", type=click.IntRange(1), cls=Option, section="Privacy",
-                     help="Rows of all silos together, as announced: too few for --epsilon are refused at once."),
-        click.option("--yes", "accept_weak", is_flag=True, cls=Option, section="Privacy",
-                     help="Run with half of the rows that --epsilon needs, where a silo alone may do better."),
-    )):  # fmt: skip
-        command = option(command)
-    for option in (
-        click.option("--client-weight", "client_weights", multiple=True, metavar="SILO=NUMBER", cls=Option,
-                     section="Model",
-                     help="How much a silo's own data count against the consensus; once for every silo."),
-        click.option("--concepts", "n_concepts", type=click.IntRange(1), cls=Option, section="Model",
-                     help="Clusters of all silos, where silos may lack some; without -k, each may have all."),
-        click.option("--as-published", is_flag=True, cls=Option, section="Model",
-                     help="The algorithm as printed in the paper: absolute alpha, beta, rho; no alignment."),
-    ):  # fmt: skip
-        command = option(command)
+    """The settings of a model, for `build_model`."""
+    for flag in reversed(_flags()):
+        command = flag(command)
     return command
+
+
+def _flags() -> list[Callable[[Any], Any]]:
+    """The flags of `model_options`, in the order of the help page."""
+    model, promise = partial(flags.option, section="Model"), partial(flags.option, section="Privacy")
+    return [
+        model("--as-published", is_flag=True,
+              help="The algorithm as printed in the paper: absolute alpha, beta, rho; no alignment."),
+        model("--concepts", "n_concepts", type=click.IntRange(1),
+              help="Clusters of all silos, where silos may lack some; without -k, each may have all."),
+        model("--client-weight", "client_weights", multiple=True, metavar="SILO=NUMBER",
+              help="How much a silo's own data count against the consensus; once for every silo."),
+        promise("--epsilon", type=float,
+                help="Differential privacy of every record: noise in everything that leaves; needs --bounds."),
+        promise("--delta", type=float, help="Chance that the bound of --epsilon fails; 1e-5 by default."),
+        promise("--colluding", type=click.IntRange(0),
+                help="Silos that may help the coordinator and still leave --epsilon true; 1 by default."),
+        promise("--bounds", type=PATH,
+                help="Public bounds of the columns: `fmtc check --write-bounds` writes a file to be filled in."),
+        promise("--rows", type=click.IntRange(1),
+                help="Rows of all silos together, as announced: too few for --epsilon are refused at once."),
+        promise("--yes", "accept_weak", is_flag=True,
+                help="Run with half of the rows that --epsilon needs, where a silo alone may do better."),
+        *(
+            model("--" + name.replace("_", "-"), name, type=kind, default=None, help=_with_default(name, text))
+            for name, (kind, text) in MODEL_OPTIONS.items()
+        ),
+        model("--solver", multiple=True, metavar="NAME=VALUE", callback=_read_solver,
+              help="A setting of the solver, such as ridge=0.1; may be given many times."),
+        model("--help-solver", is_flag=True, is_eager=True, expose_value=False, callback=_help_solver,
+              help="List the settings of the solver and exit."),
+    ]  # fmt: skip
 
 
 # ----------------------------------------------------------------------------------------- settings of the solver
@@ -137,19 +144,6 @@ def solver_settings(texts: Iterable[str]) -> dict[str, Any]:
             raise click.BadParameter(f"the solver has no setting {name!r}; {nearest_names(name, known)}")
         found[name] = _value(value.strip())
     return found
-
-
-def _value(text: str) -> Any:
-    """A number, true, false, none, or the word itself."""
-    constants = {"true": True, "false": False, "none": None}
-    if text.lower() in constants:
-        return constants[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _read_solver(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
@@ -186,54 +180,46 @@ def solver_table() -> list[tuple[str, Any, str]]:
     >>> solver_table()[0][:2]
     ('n_neighbors', 'auto')
     """
-    lines = (inspect.getdoc(Solver) or "").split("\n")
-    start = lines.index("Parameters") + 2
-    texts: dict[str, list[str]] = {}
-    for line in lines[start : lines.index("Examples")]:
-        if line and not line.startswith(" "):
-            texts[line.partition(" : ")[0]] = words = []
-        elif line:
-            words.append(line.strip())
-    return [(f.name, f.default, " ".join(texts[f.name]).replace("`", "")) for f in fields(Solver)]
+    described = re.findall(r"^(\w+) : .*\n((?: +.*\n|\n)+)", inspect.getdoc(Solver) or "", re.MULTILINE)
+    texts = {name: " ".join(text.replace("`", "").split()) for name, text in described}
+    return [(f.name, f.default, texts[f.name]) for f in fields(Solver)]
 
 
-def build_model(settings: Mapping[str, Any], as_published: bool, *, advises: bool = False) -> FMTC:
+def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, advises: bool = False) -> FMTC:
     """The estimator of the flags that were given, its values checked before any file is read.
 
     Parameters
     ----------
-    settings : mapping
-        Parameters of `FMTC` as `model_options` reads them: None or an empty tuple where no flag was given, SILO=NUMBER
-        for each of client_weights, and under ``solver`` the settings of the solver by name.
-    as_published : bool
-        Whether what was not given comes from `FMTC.as_published`.
+    flags : mapping
+        As `model_options` reads them: None or an empty tuple where no flag was given, SILO=NUMBER for each of
+        client_weights, and under ``solver`` the settings of the solver by name.
+    reading : Reading, optional
+        Of the rows: texts are weighted by how rare their words are, unless another scale was given.
     advises : bool
         Whether the command can find the number of clusters.
 
     Returns
     -------
     FMTC
-        Not fitted.
+        Not fitted; without --as-published, what was not given is what `FMTC` has.
     """
     from ..estimator import FMTC
-    from .privacy import read_privacy
 
-    settings = dict(settings)
-    flags = [settings.pop(name, None) for name in PRIVACY_FLAGS]
-    given = {name: value for name, value in settings.items() if value not in (None, ()) and name != "solver"}
+    others = {*PROMISE, "solver", "as_published"}
+    given = {name: value for name, value in flags.items() if value not in (None, ()) and name not in others}
+    if reading is not None and reading.recipe is not None:
+        given.setdefault("scale", "tfidf")
     if "client_weights" in given:
         given["client_weights"] = dict(map(_weight, given["client_weights"]))
     if "n_clusters" not in given:
         if "n_concepts" not in given:
             raise click.UsageError(NO_NUMBER)
         given["n_clusters"] = given["n_concepts"]
-    given |= settings.get("solver", {})
+    given |= flags.get("solver", {})
     try:
-        if (privacy := read_privacy(*flags)) is not None:
-            if "privacy" in given:
-                raise click.UsageError("--epsilon adds noise to sums already; leave --privacy out")
-            given["privacy"] = privacy
-        model = FMTC.as_published(**given) if as_published else FMTC(**split_solver(given))
+        if (promise := read_privacy(flags)) is not None:
+            given["privacy"] = promise
+        model = FMTC.as_published(**given) if flags.get("as_published") else FMTC(**split_solver(given))
         is_open = isinstance(model.n_clusters, str)
         if is_open and not advises:
             raise ValueError(
@@ -251,16 +237,16 @@ def build_model(settings: Mapping[str, Any], as_published: bool, *, advises: boo
 
 def bind_bounds(model: FMTC, path: Path | None, schema: Schema | None) -> None:
     """Bring the bounds of a file into the order of the columns, once that is known."""
-    from .privacy import read_bounds
-
     if path is not None and schema is not None:
         names = [column.name for column in schema.columns if not column.levels]
         model.privacy = replace(model.privacy, bounds=read_bounds(path, names))
 
 
 def _weight(text: str) -> tuple[str, float]:
-    name, equals, value = text.rpartition("=")
+    name, _, value = text.rpartition("=")
     try:
-        return name, float(value) if equals and name else float("no")
+        if name:
+            return name, float(value)
     except ValueError:
-        raise click.UsageError(f"--client-weight {text!r} is not of the form SILO=NUMBER, such as north=2") from None
+        pass
+    raise click.UsageError(f"--client-weight {text!r} is not of the form SILO=NUMBER, such as north=2")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +23,6 @@ from ..wording import FLAGS
 from .terminal import printable
 
 if TYPE_CHECKING:
-    from ..runtime.driver import RoundRecord
     from ..tables import Silo
 
 NAMED = 12  # clusters that are named at the end of a run
@@ -39,17 +38,19 @@ class _Console(Console):
 
 
 def new_console(*, stderr: bool = False) -> Console:
-    """A console for standard output or standard error."""
-    return _Console(stderr=stderr, highlight=False)
+    """A console for standard output or standard error, on which text has no markup."""
+    return _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
-def show(console: Console, what: Text | Table) -> None:
+def show(console: Console, what: str | Text | Table, style: str = "") -> None:
     """A line is broken between words on a terminal and nowhere else."""
+    what = Text(what, style) if isinstance(what, str) else what
     console.print(what, soft_wrap=isinstance(what, Text) and not console.is_terminal)
 
 
-def show_indented(console: Console, line: Text, by: int = 2) -> None:
+def show_indented(console: Console, line: str | Text, style: str = "", by: int = 2) -> None:
     """A line with space before it; on a terminal, before every line that it is broken into."""
+    line = Text(line, style) if isinstance(line, str) else line
     if console.is_terminal:
         console.print(Padding.indent(line, by))
     else:
@@ -59,15 +60,33 @@ def show_indented(console: Console, line: Text, by: int = 2) -> None:
 class Words:
     """What a command says to its reader, on standard error, and the notes it collects on the way."""
 
-    def __init__(self, quiet: bool = False):
+    def __init__(self, quiet: bool = False, as_json: bool = False):
         self.console = new_console(stderr=True)
+        self.live = self.console.is_terminal and not self.console.is_dumb_terminal
+        self.began = time.perf_counter()
         self.quiet = quiet
+        self.as_json = as_json
         self.notes: list[str] = []
 
-    def say(self, text: str | Table, style: str = "") -> None:
+    @property
+    def seconds(self) -> float:
+        """Since the command began."""
+        return time.perf_counter() - self.began
+
+    def give(self, document: Any) -> bool:
+        """The document on standard output, where --json asks for it; whether it did."""
+        if self.as_json:
+            print_json(document)
+        return self.as_json
+
+    def show(self, what: str | Text | Table) -> None:
+        """A result on standard output."""
+        show(new_console(), what)
+
+    def say(self, text: str | Text | Table, style: str = "") -> None:
         """One line or table, unless the reader wants quiet."""
         if not self.quiet:
-            show(self.console, Text(text, style) if isinstance(text, str) else text)
+            show(self.console, text, style)
 
     def note(self, text: str) -> None:
         """One line about something worth knowing, kept for the JSON output as well; the same note only once."""
@@ -87,50 +106,6 @@ class Words:
             yield
 
 
-class Rounds:
-    """A callback that shows rounds as they pass: a bar on a terminal, a line each elsewhere, nothing when quiet."""
-
-    def __init__(self, words: Words, max_iter: int, tol: float, before: str):
-        self.words, self.max_iter, self.tol = words, max_iter, tol
-        console = words.console
-        self.live = console.is_terminal and not console.is_dumb_terminal
-        self.progress = Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(14), TextColumn("{task.fields[residuals]}"),
-            TimeElapsedColumn(), console=console, transient=True, disable=words.quiet or not self.live,
-        )  # fmt: skip
-        self.task = self.progress.add_task(before, total=None, residuals="")
-        if not self.live:
-            words.say(before)
-
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def __call__(self, record: RoundRecord) -> None:
-        """Show one round."""
-        most = most_rounds(record, self.max_iter)
-        if not self.live:
-            self.words.say(f"{record.title}: {record.standing}")
-        last = record.step >= most or max(record.primal_residual, record.dual_residual) < self.tol
-        self.progress.update(
-            self.task,
-            total=most,
-            completed=record.step,
-            description="finding clusters" if last else f"{record.title}/{most}",
-            residuals=record.standing + ("" if record.in_mixture else f" (tol {self.tol:g})"),
-        )
-
-
-def most_rounds(record: RoundRecord, max_iter: int) -> int:
-    """Largest number of rounds of the loop that a round is of."""
-    from ..settings import EM_ROUNDS
-
-    return EM_ROUNDS * max_iter if record.in_mixture else max_iter
-
-
 def print_json(document: Any) -> None:
     """One JSON document on standard output."""
     from ..artifacts.files import jsonable
@@ -138,9 +113,12 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(jsonable(document), indent=1))
 
 
-def new_table(**looks: Any) -> Table:
-    """An empty table that looks like all others."""
-    return Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, **looks)
+def new_table(*columns: str, **looks: Any) -> Table:
+    """An empty table that looks like all others; each title begins with < (to the left) or > (to the right)."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, **looks)
+    for column in columns:
+        table.add_column(column[1:], justify="left" if column[0] == "<" else "right")
+    return table
 
 
 def plural(count: int, noun: str) -> str:
@@ -209,12 +187,13 @@ def show_end(words: Words, report: Mapping[str, Any]) -> None:
 def show_names(words: Words, out: Path, of_rows: str) -> None:
     """A line for each cluster of a run that has a name: what it is, and how many rows, such as "of all rows"."""
     from ..artifacts.runs import read_explanation
-    from ..describe import Explanation, percents_of
+    from ..describe import percents_of
 
     found = read_explanation(out)
-    clusters = Explanation.from_dict(found).clusters if found else ()
-    silos = found["silos"].values() if found else ()
-    if sum(one.rows for one in clusters) < sum(one["rows"] for mine in silos for one in mine):
+    if found is None:
+        return
+    clusters = found.clusters
+    if sum(one.rows for one in clusters) < sum(one.rows for mine in found.silos.values() for one in mine):
         of_rows += " of the other silos"  # than those that were set aside
     named = [(one, share) for one, share in zip(clusters, percents_of(clusters), strict=True) if one.name]
     for one, share in named[:NAMED]:

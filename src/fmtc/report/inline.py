@@ -13,7 +13,7 @@ import numpy as np
 
 from ..artifacts import runs
 from ..artifacts.files import write_file
-from ..describe import FEW, Explanation, percents
+from ..describe import FEW, percents
 from ..describe.words import html_table
 from ..rows import is_mapping
 from ..tables import Silo
@@ -75,7 +75,7 @@ def write_report(
         if names:
             kept = runs.read_explanation(run)
             assert kept is not None
-            runs.write_explanation(run, Explanation.from_dict(kept).renamed(names).to_dict())
+            runs.write_explanation(run, kept.renamed(names))
         page = render(summarise(run) | {"title": path.stem})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, page.encode("utf-8", "replace"))

@@ -85,10 +85,9 @@ def open_run(folder: Path, report: Mapping[str, Any]) -> Run:
         atlas = load_atlas(folder) if (folder / ATLAS).is_file() else None
         return Run(folder, report, None, history, None, atlas, d, k)
     model = load(folder / "model")
-    kept = read_explanation(folder)
-    if kept is None:
+    explanation = read_explanation(folder)
+    if explanation is None:
         raise FileError(f"{folder} does not say what its clusters are: it was written by an older version; fit again")
-    explanation = Explanation.from_dict(kept)
     _check_parts(folder / "report.json", report, model, explanation)
     atlas = load_atlas(folder)
     return Run(folder, report, model, report["history"], explanation, atlas, report["n_features"], model.n_concepts_)

@@ -13,7 +13,7 @@ from ..errors import SHOWN, joined, listed
 from ..schema import CATEGORY
 from ..wording import PARAMETERS, Wording
 from .findings import ALIKE, ERROR, LIMIT, NAMED, NOTE, Finding, Unit, bounded, nearest_unit
-from .guess import CONSTANT, IDENTIFIER, Judged, clipped, date_in, strays_in, text_in
+from .guess import CONSTANT, DATES, IDENTIFIER, STRAYS, TEXT, Judged, nature
 from .parts import column_kind, example_of
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def done_with(judged: Judged, wording: Wording = PARAMETERS, left: Collection[st
     if constant:
         parts.append(f"{listed(constant)} dropped: one value in all rows")
     lines = ["; ".join(parts)] if parts else []
-    shown = [f"{name!r} ({len(judged.verdicts[name].levels)} levels)" for name in judged.of_kind(CATEGORY)]
+    shown = [f"{name!r} ({len(judged.guesses[name].levels)} levels)" for name in judged.of_kind(CATEGORY)]
     lines += [f"categories: {joined(shown)}"] if shown else []
     return lines + questions_about(judged, wording)
 
@@ -166,7 +166,7 @@ def questions_about(
     for name, asked in judged.questioned().items():
         if asked not in kinds:
             continue
-        keep = wording.way("as_types", f"{judged.verdicts[name].kind}:{name}", column=name)
+        keep = wording.way("as_types", f"{judged.guesses[name].kind}:{name}", column=name)
         ways = [f"omit it{wording.way('drop', name, column=name)}"]
         if asked == "answer":
             ways = [f"leave it out{wording.way('label_column', name, column=name)}"]
@@ -197,7 +197,6 @@ def unlike(own: Sequence[str], wanted: Sequence[str]) -> list[str]:
 
 
 FORMS = ("a table with column names", "a dense matrix without column names", "a sparse matrix")
-DATES, TEXTS, STRAYS = "dates", "texts", "strays"
 
 
 @dataclass(frozen=True)
@@ -400,32 +399,32 @@ def _side(finding: Finding) -> str:
     return f"({abs(finding.number):.0f} {'above' if finding.number > 0 else 'below'})"
 
 
-def _held_by(columns: Columns | None, place: int) -> tuple[str, str]:
-    """What a column without numbers holds, if that is known, and a value in parentheses, if the column is available."""
+def _held_by(columns: Columns | None, place: int) -> tuple[str, list[str], str]:
+    """What a column without numbers holds, as `nature` says, and in parentheses, as far as the column is available."""
     if columns is None or columns.names is None:
-        return "", ""
+        return "", [], ""
     column = columns.content.to_series(place)
-    if (date := date_in(column)) is not None:
-        return DATES, f"(dates, such as {date})"
-    if (text := text_in(column)) is not None:
-        return TEXTS, f"(such as {clipped(text)!r})"
+    kind, found = nature(column)
+    if kind == DATES:
+        return kind, found, f"(dates, such as {found[0]})"
     if column_kind(column) != "text":
-        return "", f"({column_kind(column)})"
-    return STRAYS if strays_in(column) else "", f"(such as {example_of(column)!r})"
+        return "", [], f"({column_kind(column)})"
+    return kind, found, f"(such as {(found[0] if kind == TEXT else example_of(column))!r})"
 
 
 def _text_sentence(group: _Group) -> str:
     """One sentence about columns that hold no numbers but the same kind of words."""
     columns, way = group.columns.get(group.first.silo), group.wording.way
-    kind = _held_by(columns, group.first.column)[0]
-    samples = joined([f"{group.here[f.column]} {_held_by(columns, f.column)[1]}".strip() for f in group.findings])
-    names = [] if columns is None or columns.names is None else [columns.names[f.column] for f in group.findings]
-    if kind == TEXTS:
+    held = {f.column: _held_by(columns, f.column) for f in group.findings}
+    kind = held[group.first.column][0]
+    samples = joined([f"{group.here[column]} {shown}".strip() for column, (*_, shown) in held.items()])
+    names = [] if columns is None or columns.names is None else [columns.names[column] for column in held]
+    if kind == TEXT:
         its, it = ("its words", "it") if len(names) == 1 else ("the words of one", "them")
         ways = f"cluster by {its}{way('text_column', names[0])}, or omit {it}{way('drop', *names)}"
         return f"has free text in {samples}: {ways}"
-    if kind == STRAYS and columns is not None:
-        words = dict.fromkeys(w for f in group.findings for w in strays_in(columns.content.to_series(f.column)))
+    if kind == STRAYS:
+        words = dict.fromkeys(word for _, found, _ in held.values() for word in found)
         kinds = shlex.quote("number:" + ",".join(names))
         flags = f"(by a schema: fmtc check FILES --as {kinds} --write-schema schema.toml)"
         flags = group.wording.as_missing(words) if len(words) <= SHOWN else flags

@@ -108,10 +108,10 @@ def _tables(tables: Mapping[str, Part], reading: Reading) -> dict[str, Columns]:
         questions = tuple(questions_about(judged, reading.wording, joining=True))
         return {name: Columns(part.features(), {}, named, questions) for name, part in tables.items()}
     # a constant column stays where some silo lacks it, which the comparison should find
-    lacking = {c for c in judged.verdicts if any(c not in part.frame.columns for part in tables.values())}
+    lacking = {c for c in judged.guesses if any(c not in part.frame.columns for part in tables.values())}
     for line in done_with(judged, reading.wording, left=lacking):
         warnings.warn(line, UserWarning, stacklevel=3)
-    kept = {n for n, v in judged.verdicts.items() if v.doubt is not None} | (lacking & set(judged.of_kind(CONSTANT)))
+    kept = {n for n, v in judged.guesses.items() if v.doubt is not None} | (lacking & set(judged.of_kind(CONSTANT)))
     kept |= set(judged.schema.names)
     return {
         name: _encoded(part, [c for c in part.plain.columns if c in kept], judged.schema)

@@ -16,7 +16,7 @@ from ..wording import FRAMES
 from .catalogue import named_rows, questions_about, unlike, words_of
 from .findings import Finding
 from .formats import converted
-from .guess import CONSTANT, IDENTIFIER, Verdict, judge, levels_in
+from .guess import CONSTANT, IDENTIFIER, Guess, judge, levels_in
 
 
 def as_polars(X: Any) -> pl.DataFrame:
@@ -150,7 +150,7 @@ def infer(frames: Mapping[str, pl.DataFrame], *, joining: bool = False) -> tuple
     doubts = judged.doubts + [Finding.of_column("names rows", name, n=n) for name, n in words.items()]
     if doubts:
         raise DataError("\n  ".join(words_of(doubt, FRAMES) for doubt in doubts))
-    columns = [_column(name, verdict, cells[name]) for name, verdict in judged.verdicts.items()]
+    columns = [_column(name, guess, cells[name]) for name, guess in judged.guesses.items()]
     lines = [named_rows(numbers)] if numbers else []
     asked = ("answer",) if joining and "" in frames else ("answer", "silos")
     return Schema(tuple(columns)), lines + questions_about(judged, FRAMES, joining=joining, kinds=asked)
@@ -160,10 +160,10 @@ def _place(silo: str, row: int) -> str:
     return f"row {row} of {silo!r}" if silo else f"row {row}"
 
 
-def _column(name: str, verdict: Verdict, cells: list[pl.Series]) -> Column:
+def _column(name: str, guess: Guess, cells: list[pl.Series]) -> Column:
     """A column of words or truths is a category, even with a single level."""
     words = any(is_text(column) or column.dtype == pl.Boolean for column in cells)
-    levels = levels_in(cells) if words and verdict.kind == CONSTANT else verdict.levels
+    levels = levels_in(cells) if words and guess.kind == CONSTANT else guess.levels
     return Column(name, CATEGORY if levels else NUMBER, levels)
 
 

@@ -16,6 +16,7 @@ from .findings import Finding
 Array = np.ndarray
 
 IDENTIFIER, CONSTANT, DATE, WORDS, OTHER = "identifier", "constant", "date", "words", "other"
+DATES, TEXT, STRAYS = "dates", "text", "strays"  # what words may be, and codes of findings about them
 MOST_LEVELS = 50  # of a column of words that is taken for a category
 _ID_WORDS = {"id", "ids", "uid", "pid", "mrn", "uuid", "guid", "idx", "index", "identifier", "accession", "barcode"}
 _ROW_WORDS = _ID_WORDS | {
@@ -37,7 +38,7 @@ _TEMPORAL = (pl.Date, pl.Datetime, pl.Time, pl.Duration)
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Guess:
     """What a column is, and why it cannot be used if it cannot."""
 
     kind: str
@@ -53,7 +54,7 @@ class Judged:
 
     Parameters
     ----------
-    verdicts : mapping of column to Verdict
+    guesses : mapping of column to Guess
         In the order of the tables.
     id_column : str, optional
         The column that names the rows: the one that was asked for, or the first that looks like it.
@@ -61,49 +62,49 @@ class Judged:
         Columns that the user has called features.
     """
 
-    verdicts: Mapping[str, Verdict]
+    guesses: Mapping[str, Guess]
     id_column: str | None = None
     given: frozenset[str] = frozenset()
 
     def of_kind(self, *kinds: str) -> list[str]:
         """Names of the columns of some kinds."""
-        return [name for name, verdict in self.verdicts.items() if verdict.kind in kinds]
+        return [name for name, guess in self.guesses.items() if guess.kind in kinds]
 
     @property
     def doubts(self) -> list[Finding]:
         """Why columns cannot be used."""
-        return [verdict.doubt for verdict in self.verdicts.values() if verdict.doubt is not None]
+        return [guess.doubt for guess in self.guesses.values() if guess.doubt is not None]
 
     @property
     def schema(self) -> Schema:
         """The columns that are features."""
         columns = tuple(
-            Column(name, verdict.kind, verdict.levels, words_missing=verdict.words_missing)
-            for name, verdict in self.verdicts.items()
-            if verdict.kind in (NUMBER, CATEGORY) and verdict.doubt is None
+            Column(name, guess.kind, guess.levels, words_missing=guess.words_missing)
+            for name, guess in self.guesses.items()
+            if guess.kind in (NUMBER, CATEGORY) and guess.doubt is None
         )
         return Schema(columns, self.id_column or "")
 
     def only(self, names: Collection[str]) -> Judged:
         """The same for these columns and the one that names the rows."""
-        kept = {name: verdict for name, verdict in self.verdicts.items() if name in names or name == self.id_column}
-        return replace(self, verdicts=kept)
+        kept = {name: guess for name, guess in self.guesses.items() if name in names or name == self.id_column}
+        return replace(self, guesses=kept)
 
     def keeping(self, names: Collection[str]) -> Judged:
         """The same, with identifiers and constants among these columns taken for numbers: somebody asked for them."""
-        verdicts = {
-            name: Verdict(NUMBER) if name in names and verdict.kind in (IDENTIFIER, CONSTANT) else verdict
-            for name, verdict in self.verdicts.items()
+        guesses = {
+            name: Guess(NUMBER) if name in names and guess.kind in (IDENTIFIER, CONSTANT) else guess
+            for name, guess in self.guesses.items()
         }
-        kept = verdicts.get(self.id_column or "")
+        kept = guesses.get(self.id_column or "")
         id_column = None if kept is not None and kept.kind == NUMBER else self.id_column
-        return Judged(verdicts, id_column, self.given | frozenset(names))
+        return Judged(guesses, id_column, self.given | frozenset(names))
 
     def questioned(self) -> dict[str, str]:
         """Features whose names are those of an answer or of silos, which nobody has called features."""
         asked = {}
-        for name, verdict in self.verdicts.items():
-            if name not in self.given and (verdict.kind == CATEGORY or verdict.is_code):
+        for name, guess in self.guesses.items():
+            if name not in self.given and (guess.kind == CATEGORY or guess.is_code):
                 tokens = _tokens(name)
                 asked[name] = "answer" if tokens & _ANSWERS else "silos" if tokens & _SILOS else ""
         return {name: kind for name, kind in asked.items() if kind}
@@ -141,23 +142,23 @@ def judge(
     >>> from fmtc.tables.guess import judge
     >>> rows = pl.DataFrame({"patient": [f"P{i:03}" for i in range(12)], "sex": ["f", "m"] * 6, "age": [40.5, 61] * 6})
     >>> found = judge({"north": rows})
-    >>> {name: verdict.kind for name, verdict in found.verdicts.items()}
+    >>> {name: guess.kind for name, guess in found.guesses.items()}
     {'patient': 'identifier', 'sex': 'category', 'age': 'number'}
     """
-    as_types, verdicts = as_types or {}, {}
+    as_types, guesses = as_types or {}, {}
     for name in dict.fromkeys(name for table in tables.values() for name in table.columns) if names is None else names:
         cells = {silo: table.get_column(name).alias("x") for silo, table in tables.items() if name in table.columns}
         if as_types.get(name) == NUMBER:
-            verdicts[name] = Verdict(NUMBER, words_missing=True)
+            guesses[name] = Guess(NUMBER, words_missing=True)
         elif name in as_types:
-            verdicts[name] = _category(cells, fewest=1)
+            guesses[name] = _category(cells, fewest=1)
         else:
-            verdicts[name] = Verdict(IDENTIFIER) if name in index else _verdict(name, cells, place)
+            guesses[name] = Guess(IDENTIFIER) if name in index else _guess(name, cells, place)
     if id_column is None:
-        found = [name for name, verdict in verdicts.items() if verdict.kind == IDENTIFIER and name]
+        found = [name for name, guess in guesses.items() if guess.kind == IDENTIFIER and name]
         found.sort(key=lambda name: not (_ID_WORDS & _tokens(name) or name in index))
         id_column = next(iter(found), None)
-    return Judged(verdicts, id_column, frozenset(as_types))
+    return Judged(guesses, id_column, frozenset(as_types))
 
 
 def levels_in(columns: Iterable[pl.Series]) -> tuple[str, ...]:
@@ -184,47 +185,40 @@ def parsed(cells: pl.Series) -> pl.Series | None:
     return None if strange.any() else numbers.fill_nan(None)
 
 
-def date_in(cells: pl.Series) -> str | None:
-    """A date of a column that holds dates; None if it does not."""
+def nature(cells: pl.Series) -> tuple[str, list[str]]:
+    """What a column of neither numbers nor names holds: dates, free text, or words such as "<5" among numbers.
+
+    Cells are free text where nearly all differ and most have three words or more. Words are among numbers where these
+    are at least half of all different cells.
+
+    Returns
+    -------
+    tuple of str, list of str
+        `DATES`, `TEXT`, `STRAYS` or, if it is none of them, ""; and a date, a text, or the words.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from fmtc.tables.guess import nature
+    >>> nature(pl.Series(["no fever today", "cough for a week", "well"])), nature(pl.Series(["P 1", "P 2", "P 3"]))
+    (('text', ['no fever today']), ('', []))
+    >>> nature(pl.Series(["7", "8.5", "<5", "n/a"])), nature(pl.Series(["7", "low", "high"]))
+    (('strays', ['<5']), ('', []))
+    """
     if cells.dtype in _TEMPORAL:
-        known = cells.drop_nulls()
-        return str(known[0]) if len(known) else None
-    return _as_date(level_words(cells).drop_nulls().unique(maintain_order=True).head(2000)) if is_text(cells) else None
-
-
-def text_in(cells: pl.Series) -> str | None:
-    """A cell of a column of free text: nearly all cells differ, and most have three words or more. None if it is not.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> from fmtc.tables.guess import text_in
-    >>> text_in(pl.Series(["no fever today", "cough for a week", "well"])), text_in(pl.Series(["P 1", "P 2", "P 3"]))
-    ('no fever today', None)
-    """
-    words = level_words(cells).drop_nulls() if is_text(cells) else pl.Series([], dtype=pl.String)
-    distinct = words.unique(maintain_order=True).head(2000)
-    long = distinct.filter(distinct.str.count_matches(_WORD) >= 3)
-    if len(words) < 3 or 2 * len(long) < len(distinct) or words.n_unique() < _DIFFERENT * len(words):
-        return None
-    return str(long[0])
-
-
-def strays_in(cells: pl.Series) -> list[str]:
-    """Different words among cells of which at least half are numbers, such as "<5"; none where fewer are.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> from fmtc.tables.guess import strays_in
-    >>> strays_in(pl.Series(["7", "8.5", "<5", "n/a"])), strays_in(pl.Series(["7", "low", "high"]))
-    (['<5'], [])
-    """
+        return DATES, [str(cells.drop_nulls().first())]
     if not is_text(cells):
-        return []
-    words = level_words(cells).drop_nulls().unique(maintain_order=True)
-    strays = words.filter(words.cast(pl.Float64, strict=False).is_null())
-    return strays.to_list() if 2 * len(strays) <= len(words) else []
+        return "", []
+    words = level_words(cells).drop_nulls()
+    distinct = words.unique(maintain_order=True)
+    some = distinct.head(2000)
+    if (date := _as_date(some)) is not None:
+        return DATES, [date]
+    long = some.filter(some.str.count_matches(_WORD) >= 3)
+    if len(words) >= 3 and 2 * len(long) >= len(some) and len(distinct) >= _DIFFERENT * len(words):
+        return TEXT, [clipped(str(long[0]))]
+    strays = distinct.filter(distinct.cast(pl.Float64, strict=False).is_null())
+    return (STRAYS, strays.to_list()) if 0 < 2 * len(strays) <= len(distinct) else ("", [])
 
 
 def clipped(text: str) -> str:
@@ -239,18 +233,18 @@ def _tokens(name: str) -> set[str]:
     return {token.lower() for token in _TOKEN.findall(name)}
 
 
-def _verdict(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, int], str]) -> Verdict:
+def _guess(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, int], str]) -> Guess:
     filled = {silo: column for silo, column in cells.items() if column.null_count() < len(column)}
-    kinds = {str(column.dtype): column.dtype for column in filled.values()}
-    for kind in kinds.values():
+    for column in filled.values():
+        kind = column.dtype
         if kind == pl.Duration:
-            return Verdict(DATE, doubt=Finding.of_column("durations", name))
+            return Guess(DATE, doubt=Finding.of_column("durations", name))
         if kind in _TEMPORAL:
-            return _dates(name, str(next(column.drop_nulls()[0] for column in filled.values() if column.dtype == kind)))
-        if not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Categorical, pl.Enum)):
-            return Verdict(OTHER, doubt=Finding.of_column("type", name, kind=kind))
+            return Guess(DATE, doubt=Finding.of_column(DATES, name, example=nature(column)[1][0]))
+        if not (kind.is_numeric() or kind == pl.Boolean or is_text(column)):
+            return Guess(OTHER, doubt=Finding.of_column("type", name, kind=kind))
     if not filled:
-        return Verdict(CONSTANT)
+        return Guess(CONSTANT)
     if all(column.dtype == pl.Boolean for column in filled.values()):
         return _category(filled)
     numbers = {silo: found for silo, column in filled.items() if (found := parsed(column)) is not None}
@@ -259,20 +253,20 @@ def _verdict(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, in
     return _of_numbers(name, numbers, any(_is_padded(column) for column in filled.values()))
 
 
-def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool) -> Verdict:
+def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool) -> Guess:
     values = [column.drop_nulls().to_numpy() for column in cells.values()]
     together = np.concatenate(values)
     n = len(together)
     if not n or (n > 2 and (together == together[0]).all()):
-        return Verdict(CONSTANT)
+        return Guess(CONSTANT)
     whole = np.isfinite(together).all() and (together == np.round(together)).all()
     if not whole or any(column.null_count() for column in cells.values()):
-        return Verdict(NUMBER)
+        return Guess(NUMBER)
     distinct = sum(len(np.unique(rows)) for rows in values)
     repeats = distinct < n or n < 10
     if _names_rows(name, distinct, n) or (not repeats and _count_rows(name, values, padded)):
-        return Verdict(IDENTIFIER)
-    return Verdict(NUMBER, is_code=repeats and len(np.unique(together)) <= MOST_LEVELS)
+        return Guess(IDENTIFIER)
+    return Guess(NUMBER, is_code=repeats and len(np.unique(together)) <= MOST_LEVELS)
 
 
 def _names_rows(name: str, distinct: int, n: int) -> bool:
@@ -293,32 +287,30 @@ def _count_rows(name: str, values: list[Array], padded: bool) -> bool:
     return bool(met >= 4 or ordered or long)
 
 
-def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, int], str]) -> Verdict:
+def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, int], str]) -> Guess:
     words = {silo: level_words(column) for silo, column in cells.items()}
     filled = [column.drop_nulls() for column in words.values()]
     together = pl.concat(filled)
     n, distinct = len(together), together.unique(maintain_order=True)
     if len(distinct) <= 1:
-        return Verdict(CONSTANT)
-    shown = distinct.head(2000)
-    if (date := _as_date(shown)) is not None:
-        return _dates(name, date)
-    if (text := text_in(together)) is not None:
-        return Verdict(WORDS, doubt=Finding.of_column("text", name, example=clipped(text)))
-    if strays := strays_in(shown):
-        silo, row = next((silo, row) for silo, column in words.items() for row in (column == strays[0]).arg_true())
-        return Verdict(WORDS, doubt=Finding.of_column("strays", name, word=strays[0], at=place(silo, row)))
+        return Guess(CONSTANT)
+    kind, found = nature(together)
+    if kind == STRAYS:
+        silo, row = next((silo, row) for silo, column in words.items() for row in (column == found[0]).arg_true())
+        return Guess(WORDS, doubt=Finding.of_column(STRAYS, name, word=found[0], at=place(silo, row)))
+    if kind:
+        return Guess(DATE if kind == DATES else WORDS, doubt=Finding.of_column(kind, name, example=found[0]))
     unique = n == sum(column.n_unique() for column in filled)
     if _names_rows(name, len(distinct), n) or (unique and n >= 3):
-        return Verdict(IDENTIFIER)
+        return Guess(IDENTIFIER)
     if len(distinct) <= MOST_LEVELS:
         return _category(cells)
-    return Verdict(WORDS, doubt=Finding.of_column("words", name, n=len(distinct), example=together[0]))
+    return Guess(WORDS, doubt=Finding.of_column("words", name, n=len(distinct), example=together[0]))
 
 
-def _category(cells: Mapping[str, pl.Series], fewest: int = 2) -> Verdict:
+def _category(cells: Mapping[str, pl.Series], fewest: int = 2) -> Guess:
     levels = levels_in(cells.values())
-    return Verdict(CATEGORY, levels) if len(levels) >= fewest else Verdict(CONSTANT)
+    return Guess(CATEGORY, levels) if len(levels) >= fewest else Guess(CONSTANT)
 
 
 def _is_padded(cells: pl.Series) -> bool:
@@ -334,8 +326,4 @@ def _as_date(words: pl.Series) -> str | None:
     return str(words.filter(read)[0]) if len(read) and read.sum() >= 0.9 * len(read) else None
 
 
-def _dates(name: str, example: str) -> Verdict:
-    return Verdict(DATE, doubt=Finding.of_column("dates", name, example=example))
-
-
-__all__ = ["Judged", "Verdict", "date_in", "judge", "levels_in", "parsed", "strays_in", "text_in"]
+__all__ = ["Guess", "Judged", "judge", "levels_in", "nature", "parsed"]

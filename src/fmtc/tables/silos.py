@@ -108,10 +108,8 @@ def read_silos(paths: Iterable[str | Path], reading: Reading | None = None) -> l
         silos = _matrices(parts, reading)
     elif reading.recipe is not None:
         return _texts(parts, reading, reading.recipe)
-    elif reading.schema is not None or reading.asks:
-        silos = _by_schema(parts, reading)
     else:
-        silos = _numbers(parts, reading)
+        silos = _tables(parts, reading)
     _check_infinite(silos, parts, reading.wording)
     return _without_missing(silos, parts, reading)
 
@@ -196,12 +194,16 @@ def _texts(parts: Mapping[str, Part], reading: Reading, recipe: TextRecipe) -> l
     return silos
 
 
-def _by_schema(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
-    """Silos by a schema, or by what the columns are judged to be."""
-    schema, source = reading.known_schema(), "the model" if reading.of_model else "the schema"
-    given = schema is not None
-    if schema is None:
+def _tables(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
+    """Silos by a schema: the one that was given, or what the columns are judged to be, or all of them numbers."""
+    given, tables = reading.known_schema(), {name: part.frame for name, part in parts.items()}
+    if given is not None:
+        schema, source = given, "the model" if reading.of_model else "the schema"
+    elif reading.asks:
         schema, source = _judged_schema(parts, reading), "the others"
+    else:
+        tables = {name: part.features() for name, part in parts.items()}
+        schema, source = _plain_schema(tables, reading), "the others"
     if not schema.columns:
         first = next(iter(parts))
         raise DataError(f"client {first!r} has no column left to cluster: all are identifiers, constant, or omitted")
@@ -209,11 +211,9 @@ def _by_schema(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
         raise DataError("\n  ".join(lacks))
     if reading.id_column is None and schema.id_column not in reading.others:
         reading = replace(reading, id_column=schema.id_column or None)
-    known = {*schema.names, *reading.others}
-    extra = [tuple(column for column in part.frame.columns if column not in known) for part in parts.values()]
-    for names in dict.fromkeys(filter(None, extra)) if given else ():
-        warnings.warn(f"columns that {source} does not know are ignored: {listed(names)}", stacklevel=3)
-    return [_silo(name, part, part.frame, schema, reading) for name, part in parts.items()]
+    if given is not None:
+        _note_unknown(tables.values(), {*schema.names, *reading.others}, source)
+    return [_silo(name, part, tables[name], schema, reading) for name, part in parts.items()]
 
 
 def _lacking(part: Part, schema: Schema, source: str) -> str:
@@ -221,6 +221,12 @@ def _lacking(part: Part, schema: Schema, source: str) -> str:
     lacking = [column for column in schema.names if column not in part.frame.columns]
     near = nearest_names(lacking[0], part.frame.columns) if lacking else ""
     return f"{part.path.name} lacks {listed(lacking)} of {source}; {near}" if lacking else ""
+
+
+def _note_unknown(tables: Iterable[pl.DataFrame], known: set[str], source: str) -> None:
+    extra = [tuple(column for column in table.columns if column not in known) for table in tables]
+    for names in dict.fromkeys(filter(None, extra)):
+        warnings.warn(f"columns that {source} does not know are ignored: {listed(names)}", stacklevel=4)
 
 
 def _judged_schema(parts: Mapping[str, Part], reading: Reading) -> Schema:
@@ -237,15 +243,21 @@ def _judged_schema(parts: Mapping[str, Part], reading: Reading) -> Schema:
     return judged.schema.with_missing(reading.missing_codes)
 
 
-def _numbers(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
-    """Silos from tables that hold numbers only."""
-    option = reading.wording.option
-    tables = {name: part.features() for name, part in parts.items()}
-    ways = f"({', '.join(map(option, ('drop', 'id_column', 'label_column')))})"
-    _check_alike(tables, f"or omit some {ways}")
-    _check_numbers(tables, reading.wording)
-    schema = Schema.of_numbers(next(iter(tables.values())).columns).with_missing(reading.missing_codes)
-    return [_silo(name, part, tables[name], schema, reading) for name, part in parts.items()]
+def _plain_schema(tables: Mapping[str, pl.DataFrame], reading: Reading) -> Schema:
+    """All columns, which must hold numbers, or nothing."""
+    ways = ", ".join(map(reading.wording.option, ("drop", "id_column", "label_column")))
+    _check_alike(tables, f"or omit some ({ways})")
+    columns = {name: Columns(table) for name, table in tables.items()}
+    findings = [
+        Finding(name, "text" if cells.name else "no name", ERROR, place)
+        for name, table in tables.items()
+        for place, cells in enumerate(table.get_columns())
+        if not cells.name or column_kind(cells) not in ("numbers", "nothing")
+    ]
+    explained = {name: explain(findings, name, columns, wording=reading.wording) for name in tables}
+    if findings:
+        raise DataError("\n  ".join(f"client {name!r} {said}" for name, own in explained.items() for said in own))
+    return Schema.of_numbers(next(iter(tables.values())).columns).with_missing(reading.missing_codes)
 
 
 def _silo(name: str, part: Part, table: pl.DataFrame, schema: Schema, reading: Reading) -> Silo:
@@ -267,23 +279,6 @@ def _check_alike(tables: Mapping[str, pl.DataFrame], advice: str) -> None:
         )
     if reordered := [name for name, other in tables.items() if other.columns != table.columns]:
         warnings.warn(f"{listed(reordered)}: columns reordered like those of {first!r}", UserWarning, stacklevel=4)
-
-
-def _check_numbers(tables: Mapping[str, pl.DataFrame], wording: Wording) -> None:
-    """All columns of these tables hold numbers, or nothing."""
-    columns = {name: Columns(table) for name, table in tables.items()}
-    findings = [
-        Finding(name, "text" if cells.name else "no name", ERROR, place)
-        for name, table in tables.items()
-        for place, cells in enumerate(table.get_columns())
-        if not cells.name or column_kind(cells) not in ("numbers", "nothing")
-    ]
-    said = [f"client {n!r} {problem}" for n in tables for problem in explain(findings, n, columns, wording=wording)]
-    if said:
-        raise DataError("\n  ".join(said))
-    for name, table in tables.items():
-        if table.width == 0:
-            raise DataError(f"client {name!r} has no column of numbers left to cluster")
 
 
 # ----------------------------------------------------------------------------------------------------------- values

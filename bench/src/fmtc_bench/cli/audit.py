@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from fmtc.cli.options import (
-    TABLES,
-    free_picture,
-    n_clusters_option,
-    quiet_option,
-    random_state_option,
-    reading_options,
-    save_picture,
-)
+from fmtc.cli import flags
+from fmtc.cli.flags import TABLES, free_picture, save_picture
 from fmtc.cli.program import Option
 from fmtc.cli.settings import bind_bounds, build_model, model_options
 from fmtc.cli.words import Words, plural, print_json, size_of
@@ -52,10 +45,10 @@ def rows_options(command: Any) -> Any:
     for option in reversed(
         (
             click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path)),
-            n_clusters_option,
-            random_state_option,
-            quiet_option,
-            reading_options(*TABLES, judge=True),
+            flags.n_clusters,
+            flags.random_state,
+            flags.quiet,
+            flags.reading(*TABLES, judge=True),
             model_options,
         )
     ):
@@ -67,10 +60,8 @@ def _read(words: Words, files: Sequence[Path], given: dict[str, Any]) -> tuple[d
     """The rows of each silo as a run has them, and the settings; as `fmtc fit` would have them."""
     from fmtc.tables import read_silos
 
-    reading, as_published = given.pop("reading"), given.pop("as_published")
-    if reading.recipe is not None:
-        given["scale"] = given["scale"] or "tfidf"
-    model = build_model(given, as_published)
+    reading = given.pop("reading")
+    model = build_model(given, reading)
     with words.warnings_as_notes():
         silos = read_silos(files, reading)
         bind_bounds(model, given["bounds"], silos[0].schema)
@@ -118,8 +109,7 @@ def members(
     runs: int,
     plot: Path | None,
     force: bool,
-    quiet: bool,
-    as_json: bool,
+    words: Words,
     **given: Any,
 ) -> None:
     """Measure whether somebody who sees what the server sees can tell that a record was in a silo.
@@ -133,7 +123,6 @@ def members(
     from ..audits.attacks import roc
     from ..audits.runs import audit_members
 
-    words = Words(quiet)
     if plot is not None:
         plot = free_picture(plot, force)
         from ..audits.plots import roc as draw_roc
@@ -157,7 +146,7 @@ def members(
     words.say(table)
     if plot is not None:
         save_picture(words, draw_roc({found.mode: roc(found.scores, found.members)}).figure, plot)
-    if as_json:
+    if words.as_json:
         print_json(found.to_dict() | {"runs": runs, "plot": None if plot is None else str(plot)})
     if found.broken:
         words.say(f"the claim is broken: epsilon is at least {bound}, and {found.epsilon:g} was claimed", "bold red")
@@ -185,7 +174,7 @@ Examples:
               help="Which private method.")  # fmt: skip
 @click.option("--colluding", type=click.IntRange(0), default=1, show_default=True, cls=Option,
               help="Colluding silos that the noise allows for.")  # fmt: skip
-@quiet_option
+@flags.quiet
 @click.pass_context
 def canary(
     ctx: click.Context,
@@ -195,8 +184,7 @@ def canary(
     runs: int,
     method: str,
     colluding: int,
-    quiet: bool,
-    as_json: bool,
+    words: Words,
 ) -> None:
     """Hold the noise of private runs against what they claim; needs no data.
 
@@ -209,7 +197,6 @@ def canary(
 
     from ..audits.runs import audit_canary
 
-    words = Words(quiet)
     try:
         privacy = Privacy(epsilon=epsilon, delta=delta, bounds=(0, 1), method=method, colluding=colluding)
     except ValueError as error:
@@ -231,7 +218,7 @@ def canary(
             if found.finds > 0
             else "so few runs find nothing: take more, or a larger epsilon, where the code is the same"
         )
-    if as_json:
+    if words.as_json:
         print_json(found.to_dict() | {"claimed": epsilon, "colluding": colluding, "method": method})
     if found.caught:
         ctx.exit(BROKEN)
@@ -249,7 +236,7 @@ Examples:
   fmtc-bench audit influence *.csv -k 4 --view graph --json""",
 )
 @rows_options
-def influence(files: tuple[Path, ...], quiet: bool, as_json: bool, **given: Any) -> None:
+def influence(files: tuple[Path, ...], words: Words, **given: Any) -> None:
     """Which single records move a silo's projection W most, at fixed embedding, in the first and the last round.
 
     The change of W if the record is left out and the embedding of the others stays, relative to W. A real refit moves
@@ -260,7 +247,6 @@ def influence(files: tuple[Path, ...], quiet: bool, as_json: bool, **given: Any)
 
     from ..audits.runs import audit_influence
 
-    words = Words(quiet)
     data, settings = _read(words, files, given)
     with words.warnings_as_notes():
         found = audit_influence(data, settings)
@@ -278,7 +264,7 @@ def influence(files: tuple[Path, ...], quiet: bool, as_json: bool, **given: Any)
         )
     words.say("influence of single records at fixed embedding, relative to the projection")
     words.say(table)
-    if as_json:
+    if words.as_json:
         print_json({"influence at fixed embedding": [one.to_dict() for one in found]})
 
 
@@ -291,7 +277,7 @@ Examples:
   fmtc-bench audit span letters.csv --client-column office --text-column text -k 4 --json""",
 )
 @rows_options
-def span(files: tuple[Path, ...], quiet: bool, as_json: bool, **given: Any) -> None:
+def span(files: tuple[Path, ...], words: Words, **given: Any) -> None:
     """Measure how far the server can reconstruct the span of a silo's rows, where they are fewer than its columns.
 
     Each projection W that leaves, less what the server had sent, is a combination of the rows. A few rounds are enough
@@ -299,7 +285,6 @@ def span(files: tuple[Path, ...], quiet: bool, as_json: bool, **given: Any) -> N
     """
     from ..audits.runs import audit_span
 
-    words = Words(quiet)
     data, settings = _read(words, files, given)
     with words.warnings_as_notes():
         found = audit_span(data, settings)
@@ -313,7 +298,7 @@ def span(files: tuple[Path, ...], quiet: bool, as_json: bool, **given: Any) -> N
         verdict = Text("known, up to rounding", "bold red") if one.exact else Text("known in part", "yellow")
         table.add_row(*size, str(one.found), f"{one.angle:.1g}°", f"{100 * one.energy:.1f} %", verdict)
     words.say(table)
-    if as_json:
+    if words.as_json:
         print_json({"span": {cid: one.to_dict() for cid, one in found.items()}})
 
 
@@ -331,7 +316,7 @@ Examples:
 @click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--rules", type=click.Path(path_type=Path), cls=Option, help="The policy of a silo, a TOML file.")
 @click.pass_context
-def run_(ctx: click.Context, /, folder: Path, rules: Path | None, as_json: bool) -> None:
+def run_(ctx: click.Context, /, folder: Path, rules: Path | None, words: Words) -> None:
     """What the folder of a run tells about its risks, without the rows: sizes, rows against columns, rules, ledger.
 
     RUN is the --out folder of `fmtc fit` or `fmtc join`. Exit code 4 if the record of what left was changed, or if the
@@ -341,7 +326,6 @@ def run_(ctx: click.Context, /, folder: Path, rules: Path | None, as_json: bool)
     from fmtc.artifacts.runs import REPORT, is_run
     from fmtc.privacy.rules import Policy
 
-    words = Words()
     if not is_run(folder):
         raise FileError(f"{folder} is not the --out folder of `fmtc fit` or `fmtc join`; an audit of rows takes files")
     report, policy = read_json(folder / "report.json"), Policy() if rules is None else Policy.read(rules)
@@ -362,7 +346,7 @@ def run_(ctx: click.Context, /, folder: Path, rules: Path | None, as_json: bool)
     words.say(table)
     for fault in faults:
         words.say(fault, "red")
-    if as_json:
+    if words.as_json:
         print_json({"run": str(folder), "mode": mode, "ledger": ledger, "faults": faults, "silos": told,
                     "sent": report.get("sent", []), "refused": refused})  # fmt: skip
     if faults or refused:

@@ -14,7 +14,7 @@ from rich.progress import TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from fmtc.cli.options import free_path
+from fmtc.cli.flags import free_path
 from fmtc.cli.program import Option
 from fmtc.cli.words import Words, new_table, plural, print_json
 
@@ -68,7 +68,7 @@ Examples:
 )
 @_score
 @_options("bench")
-def smoke(**settings: Any) -> None:
+def smoke(words: Words, **settings: Any) -> None:
     """Run every method with its default setting on digits, a synthetic federation and, if they are here, WebKB4 and
     Yale: one split, one seed.
 
@@ -79,7 +79,6 @@ def smoke(**settings: Any) -> None:
     from ..datasets import SOURCES
     from ..datasets.base import find
 
-    words = Words(settings["quiet"])
     here = [name for name in SMOKE if name not in SOURCES or find(SOURCES[name]) is not None]
     for name in sorted(set(SMOKE) - set(here)):
         words.note(f"{name} is not on this machine and is omitted; `fmtc-bench data fetch {name}` gets it")
@@ -108,7 +107,7 @@ Examples:
               help="Settings each method may try besides its default, for the oracle column.")  # fmt: skip
 @_score
 @_options("bench")
-def run_(datasets: tuple[str, ...], methods: tuple[str, ...], **settings: Any) -> None:
+def run_(datasets: tuple[str, ...], methods: tuple[str, ...], words: Words, **settings: Any) -> None:
     """Run methods on data sets: every split and seed, the default setting and, with --trials, as many others for
     everyone, the best of which by labels makes the column oracle.
     """
@@ -125,7 +124,7 @@ def run_(datasets: tuple[str, ...], methods: tuple[str, ...], **settings: Any) -
                 raise
             except InputError as error:
                 raise click.UsageError(str(error)) from None
-    _compare(Words(settings["quiet"]), list(datasets), list(methods or METHODS), **settings)
+    _compare(words, list(datasets), list(methods or METHODS), **settings)
 
 
 @main_group.command(
@@ -139,17 +138,16 @@ Examples:
 @click.option("--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True, cls=Option,
               help="Folder for protocol.md; `bench paper` takes the same.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress.")
-def freeze_(out: Path, quiet: bool, as_json: bool) -> None:
+def freeze_(out: Path, words: Words) -> None:
     """Write protocol.md: test federations with digests of their rows, methods, splits, scores, tests, and the digest of
     the code. Nothing is fitted. Commit it; then `fmtc-bench paper` refuses to run other code, plans or rows.
     """
     from ..compare.freeze import fix_protocol, read_protocol
 
-    words = Words(quiet)
     with words.console.status("") as status:
         path = fix_protocol(out, lambda name: status.update(name))
     words.say(f"wrote {path}")
-    if as_json:
+    if words.as_json:
         print_json({"out": str(path)} | read_protocol(out))
 
 
@@ -173,7 +171,7 @@ Examples:
               show_default=True, cls=Option, help="Kind of the figures; may be given many times.")  # fmt: skip
 @_options("results", time_limit=120.0)
 def paper_(
-    any_code: bool, part: str, splits: int, kinds: tuple[str, ...], out: Path, as_json: bool, **settings: Any
+    any_code: bool, part: str, splits: int, kinds: tuple[str, ...], out: Path, words: Words, **settings: Any
 ) -> None:
     """Run the comparison on the test federations, what the paper's two tables and four figures need, and our ablations,
     on the data sets that are here, and write rows, tables, tests and figures to --out.
@@ -186,7 +184,6 @@ def paper_(
     from ..compare.freeze import NAME, check_protocol
     from ..compare.results import about, draw_results, write_results
 
-    words = Words(settings["quiet"])
     wanted = evidence.plan(part, splits=splits)
     if any_code and (out / NAME).exists():
         raise click.UsageError(f"{out} has a protocol, and rows of the code it names; give another folder with --out")
@@ -208,7 +205,7 @@ def paper_(
     except ImportError as error:
         words.note(f"no figures: {error}")
     words.say(f"wrote {', '.join(str(path.relative_to(out)) for path in written)} in {out}")
-    if as_json:
+    if words.as_json:
         print_json(
             about(stored, command) | {"run": len(rows), "files": [str(path) for path in written], "notes": words.notes}
         )
@@ -228,14 +225,13 @@ Examples:
 @click.option("--seed", type=int, default=0, show_default=True, cls=Option, help="Draws other fits.")
 @click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, cls=Option, help="Fits at a time.")
 @click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress.")
-def reproduce_(results: Path, cells: int | None, seed: int, jobs: int, quiet: bool, as_json: bool) -> None:
+def reproduce_(results: Path, cells: int | None, seed: int, jobs: int, words: Words) -> None:
     """Run some fits of RESULTS/rows.csv again, by the code that is here, and fail if a score is another.
 
     Scores must agree to the last digit that is stored. Fits on data sets that are not here are omitted, with a note.
     """
     from ..compare.reproduce import choose, reproduce
 
-    words = Words(quiet)
     lines, left_out = choose(results, cells=cells, seed=seed)
     for why in left_out:
         words.note(why)
@@ -246,7 +242,7 @@ def reproduce_(results: Path, cells: int | None, seed: int, jobs: int, quiet: bo
     for change in different:
         words.note(f"{change['cell']}: {change['score']} was {change['stored']}, is {change['now']}")
     words.say(f"{plural(len(lines), 'fit')} run again, {plural(len(different), 'score')} different")
-    if as_json:
+    if words.as_json:
         print_json({"run": len(lines), "different": different, "left_out": left_out})
     if different:
         raise click.ClickException("a stored fit cannot be reproduced; the notes above say which")
@@ -268,7 +264,7 @@ Examples:
 @click.option("--out", type=click.Path(path_type=Path), default=Path("results/concepts"), show_default=True, cls=Option,
               help="Folder for the rows of each part.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress; the tables stay.")
-def concepts_(parts: tuple[str, ...], seeds: int, out: Path, quiet: bool, as_json: bool) -> None:
+def concepts_(parts: tuple[str, ...], seeds: int, out: Path, words: Words) -> None:
     """Measure what docs/explanation/concepts.md says of concepts, on data sets of this machine, and keep the rows.
 
     Labels score and nothing else. Every part runs anew; it takes minutes to an hour.
@@ -278,7 +274,7 @@ def concepts_(parts: tuple[str, ...], seeds: int, out: Path, quiet: bool, as_jso
     from ..compare.concepts import part_of
     from ..compare.grid import code_digest
 
-    words, found = Words(quiet), {}
+    found = {}
     for name in parts or CONCEPT_PARTS:
         part = part_of(name)
         with words.console.status("") as status:
@@ -286,9 +282,9 @@ def concepts_(parts: tuple[str, ...], seeds: int, out: Path, quiet: bool, as_jso
         found[name] = {"title": part.TITLE, "seeds": seeds, "code": code_digest(), "rows": rows}
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / f"{name}.json", found[name])
-        if not as_json:
+        if not words.as_json:
             words.say(f"{part.TITLE}\n" + "\n".join(part.table(rows)) + "\n")
-    if as_json:
+    if words.as_json:
         print_json(found)
 
 
@@ -306,7 +302,7 @@ Examples:
               help="File to write.  [default: RESULTS/report.html]")  # fmt: skip
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
 @click.option("--open", "open_it", is_flag=True, cls=Option, help="Show it in your browser.")
-def report_(results: Path, out: Path | None, force: bool, open_it: bool, as_json: bool) -> None:
+def report_(results: Path, out: Path | None, force: bool, open_it: bool, words: Words) -> None:
     """Make a page of results: one HTML file that needs no network, to look at in a browser.
 
     RESULTS is the --out folder of `fmtc-bench paper` (`results` unless given), `fmtc-bench run` or `fmtc-bench smoke`.
@@ -323,10 +319,10 @@ def report_(results: Path, out: Path | None, force: bool, open_it: bool, as_json
     path = results / PAGE if out is None else free_path(out, force)  # what is in the folder of results is ours
     path.parent.mkdir(parents=True, exist_ok=True)
     write_page(summary, path, render_results)
-    Words().say(f"wrote {path}: {decimal(path.stat().st_size)}")
+    words.say(f"wrote {path}: {decimal(path.stat().st_size)}")
     if open_it:
         webbrowser.open(path.resolve().as_uri())
-    if as_json:
+    if words.as_json:
         print_json({"out": str(path)} | {name: value for name, value in summary.items() if name != "files"})
 
 
@@ -339,7 +335,6 @@ def _run(
     jobs: int,
     time_limit: float,
     retry: bool,
-    quiet: bool,
 ) -> tuple[list[dict[str, Any]], Store]:
     """Rows of the cells wanted, run or stored, with progress and a word on what failed; and the store."""
     from ..compare.grid import Store, code_digest, run_cells
@@ -375,7 +370,6 @@ def _compare(
     seeds: int,
     trials: int,
     score: str,
-    as_json: bool,
     **settings: Any,
 ) -> None:
     from ..compare.grid import cells
@@ -384,11 +378,11 @@ def _compare(
     wanted = cells(datasets, methods, splits=range(splits), seeds=range(seeds), trials=trials)
     rows, _ = _run(words, wanted, **settings)
     entries = summarise(rows, score=score)
-    if as_json:
+    if words.as_json:
         print_json({"rows": rows, "summary": entries, "mean_ranks": mean_ranks(entries)})
     for mode in ("default", "oracle"):
         shown = [entry for entry in entries if entry["mode"] == mode]
-        if shown and not as_json:
+        if shown and not words.as_json:
             words.console.print(_table(shown, mode, score, wide=words.console.width >= 100))
     if not any(row["status"] == "ok" for row in rows):
         raise click.ClickException("no cell succeeded; the notes above say why")

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
-from fmtc.cli.options import quiet_option
+from fmtc.cli import flags
 from fmtc.cli.program import Option, judge
 from fmtc.cli.words import Words, new_console, new_table, plural, print_json, show
 from fmtc.errors import DownloadError, FmtcError
@@ -95,13 +95,13 @@ Examples:
   fmtc-bench data list --data-home /srv/data --json""",
 )
 @data_home_option
-def list_sets(data_home: Path | None, as_json: bool) -> None:
+def list_sets(data_home: Path | None, words: Words) -> None:
     """List the data sets that fmtc can read, and which of them are on this machine."""
     from ..datasets import SOURCES
 
     homes = _homes(data_home)
     rows = [_summary(source) | _place(source, data_home) for source in SOURCES.values()]
-    if as_json:
+    if words.as_json:
         print_json({"homes": {label: str(path) for label, path in homes.items()}, "sets": rows})
         return
     console = new_console()
@@ -143,18 +143,17 @@ Examples:
 )
 @click.argument("name")
 @data_home_option
-def show_set(name: str, data_home: Path | None, as_json: bool) -> None:
+def show_set(name: str, data_home: Path | None, words: Words) -> None:
     """Tell what a data set is: clients, classes, terms of use, what to cite; rows of each where it is here."""
     from ..datasets import load
 
     source = _source(name)
-    words = Words()
     place = _place(source, data_home)
     loaded = None
     if place["here"]:
         with words.console.status(f"reading {name}"), words.warnings_as_notes():
             loaded = load(name, data_home=data_home)
-    if as_json:
+    if words.as_json:
         print_json(_document(source, loaded) | place)
         return
     console = new_console()
@@ -267,7 +266,7 @@ Examples:
 @force_option
 @click.option("--mirror", metavar="URL", callback=_address, cls=Option,
               help="Address of a folder that has the same files, instead of the home page.")  # fmt: skip
-@quiet_option
+@flags.quiet
 @click.pass_context
 def fetch_sets(
     ctx: click.Context,
@@ -277,8 +276,7 @@ def fetch_sets(
     data_home: Path | None,
     force: bool,
     mirror: str | None,
-    quiet: bool,
-    as_json: bool,
+    words: Words,
 ) -> None:
     """Download data sets from their home pages, check them and keep them in a compact form.
 
@@ -292,7 +290,6 @@ def fetch_sets(
     if not names and group is None:
         raise click.UsageError("name a data set, such as webkb4, or a group: --group test")
     names = tuple(dict.fromkeys((*names, *((found.name for found in (*FIRST_SETS, *TEST_SETS)) if group else ()))))
-    words = Words(quiet)
     done, failed = [], {}
     ctx.meta["fmtc.interrupted"] = "; the same command resumes the download"
     for source in [_source(name) for name in names]:
@@ -303,7 +300,7 @@ def fetch_sets(
                 raise
             failed[source.name] = judge(error)
             words.say(f"{source.name}: {failed[source.name][1]}", "red")
-    if as_json:
+    if words.as_json:
         why = [{"name": name, "why": sentence} for name, (_, sentence) in failed.items()]
         print_json({"sets": done, "failed": why, "notes": words.notes})
     if failed:
@@ -356,10 +353,8 @@ Examples:
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @new_home_option
 @force_option
-@quiet_option
-def import_set(
-    name: str, paths: tuple[Path, ...], data_home: Path | None, force: bool, quiet: bool, as_json: bool
-) -> None:
+@flags.quiet
+def import_set(name: str, paths: tuple[Path, ...], data_home: Path | None, force: bool, words: Words) -> None:
     """Keep archives that you downloaded yourself in the compact form that fmtc reads.
 
     PATHS are the files as the home page offers them, not unpacked.
@@ -367,7 +362,6 @@ def import_set(
     from ..datasets.base import find
     from ..datasets.download import import_archives
 
-    words = Words(quiet)
     source = _source(name)
     new = force or find(source, data_home) is None
     with words.console.status(f"reading {plural(len(paths), 'archive')}"), words.warnings_as_notes():
@@ -376,7 +370,7 @@ def import_set(
         _show_terms(words.console, source, source.licence)
     told = _told(words, source, folder, new, data_home)
     _tell_others(words, source, new)
-    if as_json:
+    if words.as_json:
         print_json({"sets": [told], "notes": words.notes})
 
 

@@ -1,0 +1,321 @@
+"""What `fmtc coordinate` does: wait for silos, run, keep the consensus; and a run of its own to ask them something."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..advice import Advice, advice_of
+from ..artifacts import runs
+from ..artifacts.files import COUNT, new_folder, read_json, sweep, write_json
+from ..artifacts.locks import held
+from ..describe import held_words
+from ..errors import ClientError, DifferError, FederationError, UsageError, WriteError, listed
+from ..estimator import FMTC
+from ..protocol.advice import METHOD as ADVICE
+from ..protocol.advice import advice_settings, range_of
+from ..protocol.method import view_method
+from ..runtime.conductor import LATE, RESULT, finished, read_record, unconfirmed
+from ..runtime.events import EVENTS
+from ..runtime.flare.enrol import Roster
+from ..runtime.flare.kits import Kit
+from ..runtime.flare.supervise import Coordinator, Listener, supervise
+from ..runtime.spec import RunSpec
+from ..settings import Settings
+from ..tables import Finding
+from .asking import show_roster
+from .flags import Asking, Course, Waiting, free_path
+from .live import View
+from .program import if_interrupted
+from .words import Words, show_end
+
+ORDER = "order.json"  # in the coordinator's folder of a run: its `RunSpec`
+CONSENSUS = "consensus.safetensors"  # in the folder that `coordinate` writes
+
+
+def coordinators_kit(path: Path) -> Kit:
+    """The kit of a coordinator, whole and unchanged."""
+    kit = Kit.read(path, "coordinator")
+    kit.check()
+    return kit
+
+
+@contextmanager
+def asked(words: Words, asking: Asking) -> Iterator[tuple[Coordinator, View, Path]]:
+    """A coordinator that asks silos something, what shows its events, and a folder for them."""
+    assert asking.kit is not None
+    kit = coordinators_kit(asking.kit)
+    names = {silo: silo for silo in kit.plan.silos}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        View(words, names, f"federation {kit.plan.name!r}: starting the server") as view,
+        Coordinator(kit) as coordinator,
+    ):
+        yield coordinator, view, Path(folder)
+
+
+def ask_advice(coordinator: Coordinator, model: FMTC, folder: Path, listen: Listener, **how: Any) -> Advice:
+    """The advice of a federation's silos, by a run of its own over an open coordinator.
+
+    Parameters
+    ----------
+    coordinator : Coordinator
+    model : FMTC
+        Its `n_clusters` is "auto" or a range.
+    folder : Path
+        For the files of that run.
+    listen : callable
+        Gets every event.
+    **how
+        Of `RunSpec`: min_clients, deadline, wait.
+    """
+    settings = advice_settings(model.settings(n_clusters=2), range_of(model.n_clusters))
+    spec = RunSpec(secrets.token_hex(8), settings, folder, method_name=ADVICE.name, **how)
+    supervise(coordinator, spec, listen)
+    result, _ = read_record(folder / RESULT)
+    return advice_of(result.common, result.client_ids)
+
+
+def ask_columns(words: Words, asking: Asking, n_clusters: int) -> tuple[list[str], list[Finding]]:
+    """Ask the silos of a federation for their columns, compare them, and tell each how its own differ."""
+    found: list[Finding] = []
+
+    def listen(event: Mapping[str, Any]) -> None:
+        if event["event"] == "surveyed":
+            found.extend(Finding(**finding) for finding in event["findings"])
+        else:
+            view(event)
+
+    with asked(words, asking) as (coordinator, view, folder), suppress(DifferError):
+        spec = RunSpec(
+            secrets.token_hex(8), Settings(n_clusters=n_clusters), folder, deadline=60.0, wait=asking.wait,
+            preflight="only",
+        )  # fmt: skip
+        supervise(coordinator, spec, listen)
+    return list(view.names), found
+
+
+class Lead:
+    """A run of a federation from the coordinator's command line, and what is left of an earlier one.
+
+    Parameters
+    ----------
+    words : Words
+    model : FMTC
+        Not fitted.
+    kit : Kit
+        The coordinator's.
+    course : Course
+    waiting : Waiting
+    as_published : bool
+        Whether the paper's settings were the defaults.
+    """
+
+    def __init__(
+        self, words: Words, model: FMTC, kit: Kit, course: Course, waiting: Waiting, as_published: bool = False
+    ):
+        self.words, self.model, self.kit, self.waiting, self.as_published = words, model, kit, waiting, as_published
+        self.resume = course.resume
+        waiting.check(len(kit.plan.silos))
+        if isinstance(model.n_clusters, Mapping):
+            if model.n_concepts is None:
+                raise click.UsageError("-k SILO=NUMBER needs --concepts: how many clusters all silos have together")
+            model._check_names(kit.plan.silos)
+        self.weights = model._weights(kit.plan.silos)
+        self.roster = Roster.read(kit.startup)
+        self.written = course.resume and not course.force and is_consensus(course.out)
+        self.force = course.force or self.written
+        self.out = free_path(course.out, self.force, is_consensus)
+        self.folder = self.out.parent.resolve() / f".{self.out.name}.checkpoint"
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        self.names = {silo: silo for silo in kit.plan.silos}
+        self.course = course
+
+    def run(self, **how: Any) -> dict[str, Any] | None:
+        """The report of the run, which is in `out` then; None where nothing was left to do.
+
+        Parameters
+        ----------
+        **how
+            Of `RunSpec`: preflight, accept_units.
+        """
+        show_roster(self.words, self.roster)
+        lock = self.folder.with_suffix(".lock")
+        with Coordinator(self.kit) as coordinator, held(lock, f"the run that goes to {self.out}"):
+            self.course.keep(self.folder)
+            run_id, n_clusters = self._interrupted()
+            sweep(self.out)
+            if self.written and self._is_complete(run_id):
+                return None
+            if isinstance(self.model.n_clusters, str):
+                self.model.n_clusters = n_clusters or self._ask_how_many(coordinator)
+            spec = RunSpec(
+                run_id or secrets.token_hex(8), self.model.settings(), self.folder, weights=self.weights,
+                random_state=self.model.random_state, **asdict(self.waiting), **how,
+            )  # fmt: skip
+            if_interrupted("; the same command with --resume continues from the last round")
+            self._supervise(coordinator, spec, is_new=run_id is None)
+            return self._finish(spec)
+
+    def _interrupted(self) -> tuple[str | None, int | None]:
+        """Name of the interrupted run to resume, and its number of clusters; None for those that are not known."""
+        if not self.resume or not (self.folder / ORDER).exists():
+            return None, None
+        order = read_json(self.folder / ORDER, {"run": str, "settings?": {"n_clusters?": COUNT}})
+        return order["run"], order.get("settings", {}).get("n_clusters")
+
+    def _is_complete(self, run_id: str | None) -> bool:
+        """Whether the run in `out` needs nothing more, also of silos; then what is left of it is removed."""
+        about = read_record(self.out / CONSENSUS)[1]
+        if run_id is not None and run_id != about["run"]:
+            raise click.UsageError(f"{self.out} holds another run than {self.folder}; replace it with --force --resume")
+        if run_id is not None and unconfirmed(self.folder, about):
+            return False
+        tidy(self.folder, keep=False)
+        self.words.say(
+            f"the run in {self.out} is complete, and all silos have their labels: there is nothing to resume", "green"
+        )
+        return True
+
+    def _ask_how_many(self, coordinator: Coordinator) -> int:
+        """The number of clusters that the silos' rows speak for, by a run of its own before the run."""
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            View(self.words, self.names, "asking the silos how many clusters there are") as view,
+        ):
+            advice = ask_advice(coordinator, self.model, Path(folder), view, **asdict(self.waiting))
+        self.words.note(advice.text)
+        return advice.chosen
+
+    def _supervise(self, coordinator: Coordinator, spec: RunSpec, *, is_new: bool) -> None:
+        """Run to the end, whatever happens on the way."""
+        plan = self.kit.plan
+        before = f"federation {plan.name!r} at {plan.host}:{plan.port}: starting the server"
+        try:
+            with View(self.words, self.names, before, self.model.max_iter, self.model.tol) as view:
+                coordinator.open()
+                if is_new:  # not before the server is up: until then nothing of an earlier run is touched
+                    if self.resume:
+                        self.words.note("there is no interrupted run to resume; starting a new one")
+                    shutil.rmtree(self.folder, ignore_errors=True)
+                    self.folder.mkdir(parents=True, mode=0o700)
+                    write_json(self.folder / ORDER, spec.to_dict())
+                supervise(coordinator, spec, view)
+        except DifferError:
+            shutil.rmtree(self.folder, ignore_errors=True)  # nothing was learnt
+            raise
+        except (ClientError, FederationError) as error:
+            if finished(spec) is None:
+                raise
+            self.words.note(f"the run is over, but a silo may not know it: {error}")
+
+    def _finish(self, spec: RunSpec) -> dict[str, Any]:
+        self.unconfirmed = unconfirmed(self.folder, finished(spec))
+        known = {
+            "federation": self.kit.plan.name,
+            "roster": {"code": self.roster.code, "silos": self.roster.fingerprints},
+        }
+        try:
+            report = write_consensus(
+                self.words, self.out, self.force, self.model, self.folder / RESULT, known, self.as_published
+            )  # fmt: skip
+        except WriteError as error:
+            raise UsageError(
+                f"{error}. The result is safe in {self.folder}: make room, and repeat the command with --resume"
+            ) from None
+        tidy(self.folder, keep=bool(self.unconfirmed))
+        show_end(self.words, report)
+        drawn = ", atlas.json" if (self.out / runs.ATLAS).is_file() else ""
+        self.words.say(
+            f"wrote {self.out}: consensus.safetensors, history.json, report.json{drawn}; labels and models are with "
+            "the silos"
+        )
+        return report
+
+    def check_confirmed(self) -> None:
+        """Raise `ClientError` where silos have not said that they have their labels."""
+        if silos := self.unconfirmed:
+            raise ClientError(
+                f"{listed(silos)} {'has' if len(silos) == 1 else 'have'} not confirmed having labels. Have them join "
+                "again, and run the same command with --resume; nothing is needed from the other silos. Where labels "
+                "were ready, `fmtc join` writes them also without a coordinator."
+            )
+
+
+def tidy(folder: Path, *, keep: bool) -> None:
+    """Remove the coordinator's folder of a run; with `keep`, all but what silos without labels need."""
+    if not keep:
+        return shutil.rmtree(folder, ignore_errors=True)
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name not in (ORDER, RESULT, LATE, EVENTS):
+            path.unlink()
+
+
+def is_consensus(folder: Path) -> bool:
+    """Whether `coordinate` wrote a folder."""
+    return (folder / "report.json").is_file() and (folder / CONSENSUS).is_file()
+
+
+def write_consensus(
+    words: Words,
+    out: Path,
+    force: bool,
+    model: FMTC,
+    file: Path,
+    known: Mapping[str, Any],
+    as_published: bool = False,
+) -> dict[str, Any]:
+    """Write the folder of a run at the coordinator, consensus, history and report; returns the report.
+
+    Parameters
+    ----------
+    words : Words
+    out : Path
+    force : bool
+    model : FMTC
+        Not fitted.
+    file : Path
+        The result of the run, of `fmtc.runtime.conductor.write_record`.
+    known : mapping
+        What else is known of the run: its federation, the roster.
+    as_published : bool
+        Whether the paper's settings were the defaults.
+    """
+    result, about = read_record(file)
+    for silo in result.missing:
+        words.note(f"silo {silo!r} was lost and has no model of this run")
+    if result.held:
+        words.note(held_words(result.held))
+    report = {
+        "kind": "fmtc consensus report",
+        "schema": runs.REPORT_FORMAT,
+        "versions": runs.versions(),
+        **known,
+        "settings": model._params() | {"as_published": as_published},
+        "seconds": words.seconds,
+        "notes": words.notes,
+        "sent": view_method(model.view, model.privacy).sent(result.received),
+        **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
+        "coupling": result.shared and result.shared.coupling(model),
+        **({"n_features": about["n_features"]} if about.get("n_features") else {}),
+        "trust": {"mode": runs.mode_of(model), "roster": about.get("roster", ""), "promise": None, "heads": {}}
+        | runs.trust(result.client_ids, result.rounds, result.common.get("influence"), result.held, {}),
+        **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
+    }
+    with new_folder(out, overwrite=force, private=True) as part:
+        shutil.copyfile(file, part / CONSENSUS)
+        write_json(part / "history.json", [asdict(record) for record in result.rounds])
+        write_json(part / "report.json", report)
+        if about.get("atlas"):
+            runs.write_atlas(part, about["atlas"])
+    return report

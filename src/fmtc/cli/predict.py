@@ -1,0 +1,329 @@
+"""Commands that use a model: predict, export and drift; how rows are read for a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import numpy as np
+from rich.filesize import decimal
+
+from .. import tables
+from ..artifacts import runs
+from ..artifacts.files import read_json
+from ..errors import DataError, FileError, listed
+from ..tables.reading import Reading
+from . import flags
+from .flags import PATH, ROWS, free_path, given
+from .labels import check_tables, give_table
+from .program import main_group
+from .words import Words, plural
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ..estimator import FMTC
+    from ..schema import Schema
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What `predict` says of each row besides its cluster."""
+
+    proba: bool = given("--proba", is_flag=True, help="Add the probability of every cluster.")
+    outliers: bool = given("--outliers", is_flag=True, help="Add a column: whether a row is far from all clusters.")
+    abstain: float | None = given("--abstain", type=click.FloatRange(0, 1, max_open=True), metavar="SHARE",
+                                  help="Cluster -1 for this share of rows, the least certain.")  # fmt: skip
+    append: bool = given("--append", is_flag=True, help="Write the whole table, with cluster and probability.")
+
+
+@main_group.command(short_help="Cluster new rows with a model.")
+@click.argument("run", type=PATH)
+@click.argument("file", type=PATH)
+@flags.client
+@flags.option("--out", type=PATH, help="File to write instead of standard output.")
+@flags.takes(marks=Marks)
+@flags.switch("--force", help="Replace --out.")
+@flags.reading("silo_column", *ROWS, "obsm")
+def predict(
+    run: Path,
+    file: Path,
+    client: str | None,
+    out: Path | None,
+    marks: Marks,
+    force: bool,
+    reading: Reading,
+    words: Words,
+) -> None:
+    """Cluster new rows with a model: CSV to standard output, one line per row of FILE.
+
+    RUN is the --out folder of `fmtc fit`, or a model folder. The columns of the model must be there, in any order;
+    others are ignored, and the identifiers that `fmtc fit` set aside label the output. A file called after a silo
+    needs no --client. A model of texts knows the name of their column; --text-column gives another.
+
+    Examples:
+      fmtc predict run new.csv --client north --out labels.csv
+      fmtc predict run new.csv --client north --id patient --proba --outliers
+      fmtc predict run new.csv --client north --append --out new-with-clusters.csv
+      fmtc predict run new.csv --client north --abstain 0.1    (of a run that was fitted with --calibrate)
+      fmtc predict run all.parquet --client-column site --json
+    """
+    if marks.append and marks.proba:
+        raise click.UsageError("--append adds the cluster and its probability; omit --proba")
+    if marks.append:
+        check_tables([file], "omit --append")
+    if out is not None:
+        out = free_path(out, force)
+    with words.warnings_as_notes():
+        model, silos, name = rows_for_model(words, run, file, client, reading)
+        if marks.outliers and model.view_ != "mixture":
+            raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")
+        found = [Found.of(model, silo, name or silo.name, certain=marks.abstain is not None) for silo in silos]
+    _note_far(words, found, marks.outliers)
+    table = runs.with_names(_table(silos, found, marks, file, reading), run)
+    if marks.abstain is not None:
+        table, left = runs.without_doubtful(table, marks.abstain)
+        words.note(
+            f"{left:,} of {plural(table.height, 'row')} ({left / max(table.height, 1):.0%}) "
+            f"{'has' if left == 1 else 'have'} no cluster (-1): confidence below {marks.abstain:g}"
+        )
+    give_table(words, table, out)
+
+
+class Found(NamedTuple):
+    """What a model says of the rows of a silo."""
+
+    labels: np.ndarray
+    P: np.ndarray
+    far: np.ndarray | None  # None in the graph view
+    confidence: np.ndarray | None  # None where nobody asks
+
+    @classmethod
+    def of(cls, model: FMTC, silo: tables.Silo, name: str, *, certain: bool) -> Found:
+        """What the model of a silo says of rows."""
+        return cls(
+            model.predict(silo.X, clients=name),
+            model.predict_proba(silo.X, clients=name),
+            model.predict_outliers(silo.X, clients=name) if model.view_ == "mixture" else None,
+            model.confidence(silo.X, clients=name) if certain else None,
+        )
+
+
+def _note_far(words: Words, found: Sequence[Found], marked: bool) -> None:
+    far = [one.far for one in found if one.far is not None]
+    if n_far := sum(int(rows.sum()) for rows in far):
+        words.note(
+            f"{n_far:,} of {plural(sum(map(len, far)), 'row')} {'is' if n_far == 1 else 'are'} far from all clusters; "
+            "a probability there says which cluster is nearest, not that a row belongs to it"
+            + ("" if marked else " (--outliers marks such rows)")
+        )
+
+
+def _table(
+    silos: Sequence[tables.Silo], found: Sequence[Found], marks: Marks, file: Path, reading: Reading
+) -> pl.DataFrame:
+    """A line for each row: what it was, if that is wanted, and its cluster."""
+    labels, P, far, confidence = (list(part) for part in zip(*found, strict=True))
+    more: dict[str, Any] = {"outliers": far if marks.outliers else None}
+    more["confidence"] = confidence if marks.abstain is not None else None
+    if not marks.append:
+        return runs.label_table(silos, labels, P, clients=reading.silo_column is not None, proba=marks.proba, **more)
+    sure = [p[np.arange(len(own)), own] for own, p in zip(labels, P, strict=True)]
+    rows, clusters, top = map(np.concatenate, ([silo.rows for silo in silos], labels, sure))
+    flat: dict[str, Any] = {name: None if part is None else np.concatenate(part) for name, part in more.items()}
+    return runs.with_labels(tables.formats.read_file(file, reading), rows, clusters, top, **flat)
+
+
+# -------------------------------------------------------------------------------------------------- rows for a model
+
+
+def rows_for_model(
+    words: Words, run: Path, file: Path, client: str | None, reading: Reading
+) -> tuple[FMTC, list[tables.Silo], str | None]:
+    """The model of a run, the silos of a file of new rows, and whose model is meant for all; None: each its own.
+
+    Parameters
+    ----------
+    words : Words
+        To note what the user should know.
+    run, file : Path
+    client : str, optional
+        The silo, as it was given.
+    reading : Reading
+    """
+    from ..estimator import load
+
+    check_one(client, reading)
+    model = load(runs.model_folder(run))
+    name = None if reading.silo_column is not None else one_client(model, client, file)
+    silos = read_known([file], reading, model.n_features_in_, runs.schema_of(model, run), text_recipe(model))
+    if unknown := [silo.name for silo in silos if name is None and silo.name not in model.client_ids_]:
+        raise DataError(
+            f"--client-column: {file} has rows of {listed(unknown)}, and the model is of silos "
+            f"{listed(model.client_ids_)}"
+        )
+    known, named = hasattr(model, "feature_names_in_"), silos[0].feature_names is not None
+    if named != known:
+        words.note(f"{'the model' if named else file.name} has no column names; columns are matched by their order")
+    if known:
+        del model.feature_names_in_  # names have been compared
+    return model, silos, name
+
+
+def check_one(client: str | None, reading: Reading) -> None:
+    """Refuse a silo for all rows where a column names that of each."""
+    if client is not None and reading.silo_column is not None:
+        raise click.UsageError("give --client for all rows or --client-column for each, not both")
+
+
+def text_recipe(model: FMTC) -> tables.TextRecipe | None:
+    """How a model makes rows of texts; None where it does not."""
+    return getattr(model, "text_recipe_", None)
+
+
+def read_known(
+    files: Sequence[Path],
+    reading: Reading,
+    n_features: int,
+    schema: Schema | None,
+    recipe: tables.TextRecipe | None,
+    whose: str = "the model",
+) -> list[tables.Silo]:
+    """Rows of files, of columns that are known.
+
+    Parameters
+    ----------
+    files : sequence of Path
+    reading : Reading
+    n_features : int
+        Columns that there have to be.
+    schema, recipe : optional
+        Of the columns, or of the texts.
+    whose : str
+        Who knows the columns, for messages.
+    """
+    if recipe is None and reading.text_column is not None:
+        raise click.UsageError(f"{whose} is of {plural(n_features, 'column')} of numbers, not of texts")
+    silos = list(tables.read_silos(files, reading.for_model(schema, recipe)))
+    width = silos[0].X.shape[1]
+    if width != n_features:
+        raise DataError(f"{files[0]} has {width} columns of numbers, {whose} has {n_features}")
+    return silos
+
+
+def word_lookup(files: Sequence[Path], reading: Reading) -> Callable[[Sequence[int]], Mapping[int, str]] | None:
+    """What finds the words of some columns, in the texts that they were made of; None where rows are no texts."""
+    if reading.recipe is None:
+        return None
+    return lambda columns: tables.column_words(
+        tables.read_texts(files, reading), columns, reading.salt, reading.n_buckets
+    )
+
+
+def one_client(model: FMTC, client: str | None, file: Path | None = None) -> str:
+    """The silo that is meant: the one that is named, the only one, or the one that a file is called after."""
+    if client is None and len(model.client_ids_) == 1:
+        return model.client_ids_[0]
+    if client is None and file is not None and tables.formats.stem_of(file) in model.client_ids_:
+        return tables.formats.stem_of(file)
+    if client is None or client not in model.client_ids_:
+        wanted = "give --client" if client is None else f"it has no {client!r}"
+        raise click.UsageError(f"the model is of silos {', '.join(map(repr, model.client_ids_))}; {wanted}")
+    return client
+
+
+# --------------------------------------------------------------------------------------------------------- export
+
+
+@main_group.command(short_help="Write one silo's model as an ONNX file.")
+@click.argument("run", type=PATH)
+@flags.client
+@flags.option("--onnx", type=PATH, required=True, help="File to write.")
+@flags.switch("--float64", help="Double precision; otherwise single.")
+@flags.switch("--force", help="Replace the file.")
+def export(run: Path, client: str | None, onnx: Path, float64: bool, force: bool, words: Words) -> None:
+    """Write one silo's model as an ONNX file: from X (rows x features) to label and probability.
+
+    RUN is the --out folder of `fmtc fit`, or a model folder.
+
+    Examples:
+      fmtc export run --client north --onnx north.onnx
+      fmtc export run --client north --onnx north.onnx --float64 --force
+    """
+    from ..estimator import load
+
+    onnx = free_path(onnx, force)
+    model = load(runs.model_folder(run))
+    client = one_client(model, client)
+    onnx.parent.mkdir(parents=True, exist_ok=True)
+    dtype = np.dtype(np.float64 if float64 else np.float32)
+    model.export_onnx(client, onnx, dtype=dtype.type)
+    size = onnx.stat().st_size
+    words.say(f"wrote {onnx}: silo {client!r}, {plural(model.n_features_in_, 'feature')}, {decimal(size)}")
+    words.give({"onnx": str(onnx), "client": client, "bytes": size, "dtype": dtype.name})
+
+
+# ---------------------------------------------------------------------------------------------------------- drift
+
+ALARM = 7  # exit code
+
+
+@main_group.command("drift", short_help="Test whether new rows still are what a model was made for.")
+@click.argument("given", metavar="RUN FILE", nargs=-1, required=True)
+@flags.client
+@flags.option("--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True,
+        help="Share of false alarms that you accept.")  # fmt: skip
+@flags.switch("--combine", help="Combine the p-values of several silos instead: numbers, or files of --json.")
+@flags.reading("silo_column", *ROWS, "obsm")
+def drift(
+    given: tuple[str, ...], client: str | None, level: float, combine: bool, reading: Reading, words: Words
+) -> None:
+    """Test whether new rows still are what a silo's model was made for; exit code 7 is an alarm.
+
+    RUN is the --out folder of `fmtc fit --calibrate`, or a model folder; FILE a batch of new rows, read as `fmtc
+    predict` reads it. The test asks whether rows fit the model less well than the silo's own rows fitted models that
+    had not seen them. Nothing leaves the silo. With --combine, silos that agreed to tell one p-value each get one
+    verdict: a change that reaches many shows there first.
+
+    Examples:
+      fmtc drift run new.csv --client north
+      fmtc drift run all.parquet --client-column site
+      fmtc drift run new.csv --client north --json > north.json
+      fmtc drift --combine north.json south.json 0.21          (one p-value of each silo)
+    """
+    from ..confidence import Drift, combined, together
+
+    if combine:
+        p, verdict = combined([_p_value(text) for text in given], level)
+        found = Drift((), p, verdict)
+        said = f"{len(given)} silos together: {verdict} (p = {p:.2g})"
+    else:
+        if len(given) != 2:
+            raise click.UsageError("give the folder of a run and a file of new rows; or --combine and p-values")
+        with words.warnings_as_notes():
+            model, silos, name = rows_for_model(words, Path(given[0]), Path(given[1]), client, reading)
+            each = [model.drift(silo.X, clients=name or silo.name, level=level) for silo in silos]
+        found = together([result.silos[0] for result in each], level)
+        said = str(found)
+    if not words.give({**found.to_dict(), "level": level, "notes": words.notes}):
+        click.echo(said)
+    if found.alarm:
+        raise click.exceptions.Exit(ALARM)
+
+
+def _p_value(text: str) -> float:
+    """A number, or that of a file of `fmtc drift --json`."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    if not Path(text).is_file():
+        raise click.UsageError(f"{text!r} is neither a p-value nor a file of `fmtc drift --json`")
+    document: Any = read_json(Path(text))
+    p = document.get("p_value") if isinstance(document, dict) else None
+    if isinstance(p, bool) or not isinstance(p, int | float):
+        raise FileError(f"{text} is not a file of `fmtc drift --json`: it has no p_value")
+    return float(p)
