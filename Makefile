@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-# One thread for each process of tests: those of several processes would wait for each other.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# One thread for each process of tests: those of several processes would wait for each other. And what one process has
+# compiled, tests included, the others need not compile again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .PHONY: help demo test test-bench test-all test-processors test-haswell test-nehalem coverage test-torch test-federation test-browser test-long lint docs bench nightly clean
 .DEFAULT_GOAL := help

@@ -2,6 +2,9 @@ import os
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # before SciPy is imported: scikit-learn's array API check then runs
 
+import functools
+import importlib.metadata
+import itertools
 import pkgutil
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -16,6 +19,26 @@ hypothesis.settings.load_profile("fmtc")
 pytest.register_assert_rewrite("tests.conformance.suite")
 
 os.fsync = lambda handle: None  # tests end processes and never the machine: nobody has to wait for the disk
+importlib.metadata.version = functools.cache(importlib.metadata.version)
+
+
+def _remember_keys():
+    """Keys are made and looked at hundreds of times here, at a tenth of a second each: a few of them have to do."""
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import rsa
+    except ImportError:
+        return
+    serialization.load_pem_private_key = functools.cache(serialization.load_pem_private_key)
+    make, count = functools.cache(lambda place, exponent, size: rsa_key(exponent, size)), itertools.count()
+    rsa_key = rsa.generate_private_key
+    # one after the other of 24, more than any test needs at a time
+    rsa.generate_private_key = lambda public_exponent, key_size, backend=None: make(
+        next(count) % 24, public_exponent, key_size
+    )
+
+
+_remember_keys()
 
 Federation = dict[str, np.ndarray]
 

@@ -58,7 +58,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-FIT = ("fit", "north.csv", "south.csv", "-k", 2, "--max-iter", 4, "--scale", "global")
+FIT = ("fit", "north.csv", "south.csv", "-k", 2, "--max-iter", 1, "--scale", "global", "--solver", "n_init=2")
 
 
 def test_fit_says_what_it_did_in_few_lines(home):

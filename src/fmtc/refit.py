@@ -92,7 +92,7 @@ class MixtureCommon:
     def clustered(self, client: Reading, settings: Settings, starts: Sequence[Personal]) -> Refitted:
         """The model of a silo whose rows are read."""
         common = among(self.mixture, self.has)
-        mine, sums = settled(client.cells, common, pool_of(settings), [*starts] or [_own_of(common)])
+        mine, sums = settled(client.cells, common, pool_of(settings), [*starts] or [common.as_own])
         model = self._model(client, mine, settings)
         return Refitted(model, model.assign(client.X), client, sums)
 
@@ -133,7 +133,7 @@ class GraphCommon:
         if self.mixture is None:
             assert self.centers is not None
             return replace(model, centers=self.centers)
-        return with_clusters(model, _own_of(self.mixture), self.mixture.covariance)
+        return with_clusters(model, self.mixture.as_own, self.mixture.covariance)
 
     def fit(self, ready: Ready, settings: Settings, starts: Sequence[Personal]) -> Refitted:
         """Rounds towards the anchor, then clusters of the projections."""
@@ -157,7 +157,7 @@ class GraphCommon:
             model = replace(model, centers=_unit_means(E, centers).astype(model.W.dtype))
         else:
             common, cells = among(self.mixture, self.has), Cells(double(E), np.zeros((len(E), 0), np.int64))
-            begin = [*starts] or [_own_of(common), self._by_kmeans(client, E, settings)]
+            begin = [*starts] or [common.as_own, self._by_kmeans(client, E, settings)]
             mine, sums = settled(cells, common, settle_pool(settings, len(E)), begin)
             model = with_clusters(model, mine, common.covariance, self.has)
         labels = model.assign(input_rows(client))
@@ -184,7 +184,7 @@ class GraphCommon:
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
         centers = to_numpy(unit_centers(E, client.k, settings.solver.n_init, seed))
         order = same_place(centers, self.mixture.means)
-        return replace(_own_of(self.mixture), means=double(centers[order]))
+        return replace(self.mixture.as_own, means=double(centers[order]))
 
 
 def refit(
@@ -278,10 +278,6 @@ def _unit_means(E: Array, centers: Any) -> Array:
 
 
 # -------------------------------------------------------------------------------------------------------- mixtures
-
-
-def _own_of(common: Common) -> Personal:
-    return Personal(common.means, common.shares, common.profiles)
 
 
 def _of_those_there(shares: Array, has: Array | None) -> Array:

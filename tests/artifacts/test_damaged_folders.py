@@ -264,14 +264,14 @@ def parts(document: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 def state_of(folder: Path) -> dict[str, tuple[int, int]]:
     """When each file was written, and how long it is."""
-    found, waiting = {}, [str(folder)]
+    found, waiting, start = {}, [str(folder)], len(str(folder)) + 1
     while waiting:
         for entry in os.scandir(waiting.pop()):
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(entry.path)
             else:
                 facts = entry.stat(follow_symlinks=False)
-                found[os.path.relpath(entry.path, folder)] = (facts.st_mtime_ns, facts.st_size)
+                found[entry.path[start:]] = (facts.st_mtime_ns, facts.st_size)
     return found
 
 

@@ -65,7 +65,7 @@ def test_numbers_and_shares_are_those_of_the_known_cells(rng):
     assert "noise" not in str(found)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_no_sign_is_backwards(seed):
     """Columns that hang together: weights of a model have the wrong sign for some of them, differences have not."""
     rng = np.random.default_rng(seed)
@@ -194,16 +194,16 @@ KINDS = Schema((Column("a", unit="mg"), Column("b"), Column("c"), Column("kind",
 
 
 def test_names_agree_with_the_numbers_beside_them():
-    """Three hundred federations: whatever is called high is not printed as lower, also where somebody renamed."""
+    """A hundred federations: whatever is called high is not printed as lower, also where somebody renamed."""
     opposed = 0
-    for seed in range(300):
+    for seed in range(100):
         rows, labels = federation(seed)
         found = explain_silos(rows, labels, Features.of(KINDS, None))
         assert_names_agree(found)
         assert_names_agree(found.renamed({0: "low a"}).renamed({0: ""}))
         assert_names_agree(Explanation.from_dict(json.loads(json.dumps(found.to_dict()))))
         opposed += str(found).count("differs by silo")
-    assert opposed > 20  # it does come up
+    assert opposed > 6  # it does come up
 
 
 @pytest.mark.parametrize("lower", [8, 0])

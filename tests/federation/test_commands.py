@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from fmtc.runtime.flare import serve, supervise
 from fmtc.runtime.spec import RunSpec
 
 from .commands import (
+    NAMES,
     SETTINGS,
     add_holes_and_categories,
     finish,
@@ -107,6 +109,19 @@ def hurried(monkeypatch):
     monkeypatch.setattr(supervise, "Coordinator", partial(supervise.Coordinator, clock=ManualClock()))
 
 
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory):
+    """A folder with tables and the kits of a federation whose port somebody else holds."""
+    folder = tmp_path_factory.mktemp("refused")
+    write_tables(folder, silo_rows())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (folder / "plan.toml").write_text(f'name="s"\nhost="localhost"\nport={port}\nsilos=["north","south"]\n')
+        set_up(folder / "plan.toml", folder / "kits", ("north", "south"))
+        (folder / ".half.checkpoint").mkdir()
+        yield folder
+
+
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
     ("words", "code", "why"),
@@ -130,19 +145,15 @@ def hurried(monkeypatch):
         (("check",), 2, "--kit"),
     ],
 )
-def test_commands_that_are_refused(tmp_path, monkeypatch, words, code, why):
+def test_commands_that_are_refused(kits, tmp_path, monkeypatch, words, code, why):
+    shutil.copytree(kits, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    files = write_tables(tmp_path, silo_rows())
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        (tmp_path / "plan.toml").write_text(f'name="s"\nhost="localhost"\nport={port}\nsilos=["north","south"]\n')
-        set_up("plan.toml", tmp_path / "kits", ("north", "south"))
-        (tmp_path / ".half.checkpoint").mkdir()
-        before = sorted(tmp_path.iterdir())
-        given = []
-        for word in words:
-            given += (files if words[0] == "fit" else files[:1]) if word == "FILES" else [word]
-        done = in_process(*given)
+    files = [f"{name}.csv" for name in NAMES]
+    before = sorted(tmp_path.iterdir())
+    given = []
+    for word in words:
+        given += (files if words[0] == "fit" else files[:1]) if word == "FILES" else [word]
+    done = in_process(*given)
     assert done.exit_code == code, done.output
     assert why in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

@@ -21,6 +21,7 @@ VIEWS = {
     "scaled": {"view": "graph", "scale": "global", "solver": Solver(lift=False)},
     "k-means": {"view": "graph", "scale": "none", "solver": Solver(final="kmeans")},
 }
+VIEWS = {kind: {"max_iter": 5} | view for kind, view in VIEWS.items()}
 MODELS = {}
 
 
@@ -112,7 +113,7 @@ def test_update_of_what_cannot_be_updated():
     for wrong in (0, -3):
         with pytest.raises(ValueError, match="keep_last must be"):
             model.partial_fit({"north": DATA["north"]}, keep_last=wrong)
-    private = FMTC(2, privacy=Privacy(epsilon=200, bounds=(-5, 12), accept_weak=True), random_state=0).fit(
+    private = FMTC(2, max_iter=2, privacy=Privacy(epsilon=200, bounds=(-5, 12), accept_weak=True), random_state=0).fit(
         {name: silo(seed, n=90)[0] for seed, name in enumerate("abc")}
     )
     with pytest.raises(InputError, match="private run cannot go on"):

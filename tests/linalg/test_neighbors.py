@@ -83,8 +83,11 @@ def single(monkeypatch):
     return left
 
 
-@pytest.mark.parametrize(("n", "d", "k"), [(600, 16, 1), (2_000, 20, 48), (2_300, 40, 10)])
-@pytest.mark.parametrize(("shift", "dtype"), [(0.0, np.float64), (1e4, np.float64), (10.0, np.float32)])
+@pytest.mark.parametrize(
+    ("n", "d", "k", "shift", "dtype"),
+    [(600, 16, 1, 0.0, np.float64), (600, 16, 1, 1e4, np.float64), (600, 16, 1, 10.0, np.float32),
+     (2_000, 20, 48, 1e4, np.float64), (2_300, 40, 10, 0.0, np.float64), (2_300, 40, 10, 10.0, np.float32)],
+)  # fmt: skip
 def test_single_precision_finds_the_rows_that_double_precision_finds(rng, single, n, d, k, shift, dtype):
     X = (shift + rng.normal(size=(n, d))).astype(dtype)
     distance, neighbor = neighbors._in_single_precision(X, k)
@@ -145,10 +148,13 @@ def test_a_row_far_from_all_others_leaves_the_search_to_double_precision(rng, si
 # ------------------------------------------------------------------------------------------------------- by faiss
 
 
+MANY = 1_500
+
+
 @pytest.fixture
 def many(monkeypatch):
-    """Three thousand rows count as many, for which a search pays."""
-    monkeypatch.setattr(neighbors, "EXACT_UP_TO", 2_999)
+    """Fifteen hundred rows count as many, for which a search pays."""
+    monkeypatch.setattr(neighbors, "EXACT_UP_TO", MANY - 1)
     monkeypatch.setattr(neighbors, "HNSW_ROWS", 0)
     monkeypatch.setattr(neighbors, "ROWS_PER_CANDIDATE", 1)
     answers = []
@@ -166,10 +172,10 @@ def many(monkeypatch):
     ("d", "shift", "dtype"), [(2, 0.0, np.float64), (8, 1e4, np.float64), (8, 1e4, np.float32), (40, 0.0, np.float32)]
 )
 def test_a_search_finds_99_of_100_and_their_true_distances(rng, many, d, shift, dtype):
-    X = (shift + rng.normal(size=(3_000, d))).astype(dtype)
+    X = (shift + rng.normal(size=(MANY, d))).astype(dtype)
     distance, neighbor = nearest_neighbors(X, 12)
     assert many[0][1] is neighbor
-    assert_distinct_others(neighbor, 3_000)
+    assert_distinct_others(neighbor, MANY)
     exact = brute(X, 12)[1]
     recall = np.mean([len(np.intersect1d(a, b)) for a, b in zip(neighbor, exact, strict=True)]) / 12
     assert recall >= 0.99
@@ -182,10 +188,10 @@ def test_a_search_finds_99_of_100_and_their_true_distances(rng, many, d, shift, 
 @pytest.mark.parametrize("copies", [3, 20])
 def test_a_search_among_copies(rng, many, copies):
     """Of rows that are equally near any will do; a row that is not told from its copies is still not its own."""
-    X = np.repeat(rng.normal(size=(3_000 // copies, 5)), copies, axis=0)
+    X = np.repeat(rng.normal(size=(MANY // copies, 5)), copies, axis=0)
     distance, neighbor = nearest_neighbors(X, 10)
     assert many[0][1] is neighbor
-    assert_distinct_others(neighbor, 3_000)
+    assert_distinct_others(neighbor, MANY)
     expected = brute(X, 10)[0]
     assert (distance <= expected[:, -1:] * (1 + 1e-12)).mean() >= 0.99
     assert_allclose(distance, true_distances(X, neighbor), rtol=1e-12)
@@ -193,21 +199,21 @@ def test_a_search_among_copies(rng, many, copies):
 
 def test_copies_do_not_widen_the_search(rng, many, monkeypatch):
     """Judged by numbers of rows and not by distances, it would be as wide as there are rows."""
-    monkeypatch.setattr(neighbors, "ROWS_PER_CANDIDATE", 3_000 // 50)
-    X = np.repeat(rng.normal(size=(1_000, 5)), 3, axis=0)
+    monkeypatch.setattr(neighbors, "ROWS_PER_CANDIDATE", MANY // 50)
+    X = np.repeat(rng.normal(size=(MANY // 3, 5)), 3, axis=0)
     nearest_neighbors(X, 10)
     assert many[0] is not None
 
 
-@pytest.mark.parametrize("copied", [30, 1])  # rows, to a hundred copies each and to half of all
+@pytest.mark.parametrize("copied", [30, 1])  # rows, to fifty copies each and to half of all
 def test_where_the_search_does_not_get_there_all_rows_are_looked_at(rng, many, copied):
     """So many copies of one row that the links of the search's graph lead nowhere else."""
-    X = rng.normal(size=(3_000, 5))
-    X[: 3_000 if copied > 1 else 1_500] = np.repeat(X[:copied], 100 if copied > 1 else 1_500, axis=0)
+    X = rng.normal(size=(MANY, 5))
+    X[: MANY if copied > 1 else MANY // 2] = np.repeat(X[:copied], MANY // 30 if copied > 1 else MANY // 2, axis=0)
     distance, neighbor = nearest_neighbors(X, 10)
     assert many == [None]
-    assert_distinct_others(neighbor, 3_000)
-    assert_array_equal(distance[:1_500], 0)
+    assert_distinct_others(neighbor, MANY)
+    assert_array_equal(distance[: MANY // 2], 0)
     assert_allclose(distance, brute(X, 10)[0], rtol=1e-12)
 
 
@@ -217,12 +223,12 @@ def test_a_row_that_the_search_does_not_reach_is_not_made_up(rng, many, monkeypa
     class Short(faiss.IndexHNSWFlat):
         def search(self, rows, k):
             distance, neighbor = super().search(rows, k)
-            if len(rows) == 3_000:
+            if len(rows) == MANY:
                 neighbor[7, -2:] = -1  # as faiss says that there are no more
             return distance, neighbor
 
     monkeypatch.setattr(faiss, "IndexHNSWFlat", Short)
-    X = rng.normal(size=(3_000, 5))
+    X = rng.normal(size=(MANY, 5))
     assert_array_equal(nearest_neighbors(X, 10)[1], brute(X, 10)[1])
     assert many == [None]
 
@@ -233,13 +239,13 @@ def test_a_row_that_does_not_find_itself_keeps_its_nearest(rng, many, monkeypatc
     class Blind(faiss.IndexHNSWFlat):
         def search(self, rows, k):
             distance, neighbor = super().search(rows, k + 1)
-            if len(rows) == 3_000:
+            if len(rows) == MANY:
                 neighbor[7] = np.append(neighbor[7, 1:], -1)
             return distance[:, :-1], neighbor[:, :-1]
 
     monkeypatch.setattr(faiss, "IndexHNSWFlat", Blind)
     monkeypatch.setattr(neighbors, "_locality_order", lambda X: np.arange(len(X)))
-    X = rng.normal(size=(3_000, 2))
+    X = rng.normal(size=(MANY, 2))
     neighbor = nearest_neighbors(X, 10)[1]
     assert many[0][1] is neighbor
     row = 7 * neighbors.PILOT  # the eighth that joins
@@ -260,15 +266,15 @@ def test_equal_rows_have_an_order(rng):
 
 
 def test_a_search_that_does_not_pay_is_not_made(rng, many, monkeypatch):
-    monkeypatch.setattr(neighbors, "ROWS_PER_CANDIDATE", 150)  # 20 candidates among 3,000 rows
-    X = rng.normal(size=(3_000, 5))
+    monkeypatch.setattr(neighbors, "ROWS_PER_CANDIDATE", MANY // 20)  # 20 candidates
+    X = rng.normal(size=(MANY, 5))
     assert_array_equal(nearest_neighbors(X, 10)[1], brute(X, 10)[1])
     assert many == [None]
 
 
 def test_few_sparse_and_new_rows_are_not_searched_for(rng, many):
-    X = rng.normal(size=(3_000, 5))
-    few, new = X[:2_999], X[:4] + 0.1
+    X = rng.normal(size=(MANY, 5))
+    few, new = X[: MANY - 1], X[:4] + 0.1
     assert_array_equal(nearest_neighbors(few, 3)[1], brute(few, 3)[1])
     assert_array_equal(nearest_neighbors(X, 3, new)[1], brute(X, 3, new)[1])
     assert_array_equal(nearest_neighbors(sp.csr_array(X), 3)[1], brute(X, 3)[1])
@@ -277,8 +283,8 @@ def test_few_sparse_and_new_rows_are_not_searched_for(rng, many):
 
 def test_without_faiss_a_warning_says_what_helps_and_the_result_is_exact(rng, many, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    X = rng.normal(size=(3_000, 3))
-    with pytest.warns(UserWarning, match=r"3000 rows .*fmtc\[knn\]"):
+    X = rng.normal(size=(MANY, 3))
+    with pytest.warns(UserWarning, match=rf"{MANY} rows .*fmtc\[knn\]"):
         distance, neighbor = nearest_neighbors(X, 5)
     expected = brute(X, 5)
     assert_array_equal(neighbor, expected[1])

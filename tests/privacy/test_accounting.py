@@ -24,7 +24,7 @@ from fmtc.protocol.private.stages import MIXTURE_STAGES, STAGES
 DELTA = 1e-5
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1, 2, 4, 8])
+@pytest.mark.parametrize("epsilon", [0.5, 2, 8])
 def test_all_stages_together_have_the_epsilon_that_was_asked_for(epsilon):
     """Privacy loss distributions of the stages, composed by another library, give the same number."""
     dp = pytest.importorskip("dp_accounting")

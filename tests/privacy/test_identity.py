@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fmtc.errors import KitError, TrustError
+from fmtc.privacy import identity
 from fmtc.privacy.identity import (
     PINS,
     KitIdentity,
@@ -233,9 +234,15 @@ NAMES = st.text(st.characters(codec="utf-8"), max_size=5)
 PRINTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(NAMES, PRINTS, min_size=1, max_size=4), st.data())
 def test_the_code_depends_on_names_and_keys_and_on_nothing_else(roster, data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(identity, "SLOW", 2)
+        assert_code_of(roster, data)
+
+
+def assert_code_of(roster, data):
     code = roster_code(roster)
     assert [len(part) for part in code.split("-")] == [4, 4, 4, 4]
     assert code == roster_code(dict(reversed(roster.items())))

@@ -25,7 +25,7 @@ TRUTH = {cid: with_a_flag(n, seed)[1] for seed, (cid, n) in enumerate({"a": 90, 
 
 
 def fitted(data=DATA, **options):
-    return FMTC(2, **{"view": "mixture", "random_state": 0} | options).fit(data)
+    return FMTC(2, **{"view": "mixture", "max_iter": 5, "random_state": 0} | options).fit(data)
 
 
 def agreement(model):

@@ -60,7 +60,9 @@ class Tap(LocalTransport):
 
 
 def fitted(data, privacy, **options):
-    model = FMTC(**{"n_clusters": 3, "coupling": "subspace", "random_state": 0, **options}, privacy=privacy)
+    model = FMTC(
+        **{"n_clusters": 3, "coupling": "subspace", "max_iter": 6, "random_state": 0, **options}, privacy=privacy
+    )
     settings = model.settings()
     method = view_method(settings.view, settings.privacy)
     transport = Tap(data, settings, method=method)
@@ -75,7 +77,7 @@ def fitted(data, privacy, **options):
 def test_projections_and_labels_are_those_of_the_clear_run():
     data = digits()
     ours, theirs = (
-        fitted(data, privacy, n_clusters=10, view="graph", tol=0, max_iter=25)[0] for privacy in ("sums", None)
+        fitted(data, privacy, n_clusters=10, view="graph", tol=0, max_iter=8)[0] for privacy in ("sums", None)
     )
     for cid in data:
         W, V = ours.clients[cid].W, theirs.clients[cid].W

@@ -87,7 +87,7 @@ class Feature(Named):
         if not self.agreed:
             return "differs by silo"
         if self.amount is None:
-            return signed(self.weight, f"{abs(self.weight):.2f}")
+            return signed(self.weight)
         size = abs(self.amount)
         return signed(self.amount, percent(size) if self.kind == "category" else with_unit(written(size), self.unit))
 

@@ -149,13 +149,10 @@ class Cluster:
         """Rows, as people may see them: few are not counted."""
         return f"< {FEW}" if 0 < self.rows < FEW else f"{self.rows:,}"
 
-    def counted(self, share: str) -> str:
-        """Such as ``40 rows (20 %)``; `share` as it is printed."""
-        return f"{self.size} rows ({share})" if self.rows else "no rows"
-
     def told(self, share: str) -> str:
         """Title and differences, a line each; `share` as it is printed."""
-        title = f"cluster {self.cluster}{': ' + self.name if self.name else ''}, {self.counted(share)}"
+        rows = f"{self.size} rows ({share})" if self.rows else "no rows"
+        title = f"cluster {self.cluster}{': ' + self.name if self.name else ''}, {rows}"
         return "\n".join([title, *(f"  {difference}" for difference in self.differences)])
 
     def __str__(self) -> str:

@@ -43,7 +43,7 @@ class Reason:
     contribution: float
 
     def __str__(self) -> str:
-        return f"{self.column} {self.value}: {_signed(self.contribution)}"
+        return f"{self.column} {self.value}: {signed(self.contribution)}"
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,12 @@ class RowExplanation:
         lines = [f"{self.title(self.cluster)}, probability {percent(self.probability)}"]
         if self.cluster == self.second:
             return f"{lines[0]}; there is no other"
-        lines.append(f"for it, against {self.title(self.second)}: {_signed(self.margin)}")
+        lines.append(f"for it, against {self.title(self.second)}: {signed(self.margin)}")
         lines += [f"  {reason}" for reason in self.reasons]
         if self.rest:
-            lines.append(f"  all other columns: {_signed(self.rest)}")
+            lines.append(f"  all other columns: {signed(self.rest)}")
         if abs(self.start) >= 0.005:
-            lines.append(f"  before any column is looked at: {_signed(self.start)}")
+            lines.append(f"  before any column is looked at: {signed(self.start)}")
         if self.changes:
             lines += ["what would change it", *(f"  {change}" for change in self.changes)]
         else:
@@ -143,10 +143,6 @@ class RowExplanation:
     def to_dict(self) -> dict[str, Any]:
         """In what JSON knows."""
         return asdict(self) | {"names": {str(cluster): name for cluster, name in self.names}}
-
-
-def _signed(value: float) -> str:
-    return signed(value, f"{abs(value):.2f}")
 
 
 # -------------------------------------------------------------------------------------------------------- explaining

@@ -147,9 +147,9 @@ def percents(shares: Sequence[float]) -> list[str]:
     return ["< 1 %" if share > 0 and not n else f"{n:.0f} %" for share, n in zip(shares, whole, strict=True)]
 
 
-def signed(value: float, text: str) -> str:
-    """The text of a size, with the sign of its value."""
-    return f"{'+' if value >= 0 else '−'}{text}"
+def signed(value: float, text: str = "") -> str:
+    """The text of a size, with the sign of its value; by default the size to two places."""
+    return f"{'+' if value >= 0 else '−'}{text or f'{abs(value):.2f}'}"
 
 
 def with_unit(text: str, unit: str) -> str:

@@ -24,7 +24,7 @@ from ..rows import NAMELESS, client_name
 from ..runtime.conductor import read_record
 from ..runtime.driver import RunRecord
 from ..schema import Schema
-from ..settings import Settings, check_number
+from ..settings import check_number
 from ..tables import TextRecipe
 from .join import GUIDES, newcomer
 from .update import updated
@@ -48,15 +48,10 @@ def shared_of(model: FMTC) -> Shared:
     return shared
 
 
-def run_settings(model: FMTC, shared: Shared) -> Settings:
-    """Settings of the run that a model is from, its view as it was chosen."""
-    return replace(model.settings(), view=shared.view)
-
-
 def kit_of(model: FMTC, names: Mapping[int, str] | None = None) -> JoinKit:
     """What a newcomer gets of a fitted model."""
     shared = shared_of(model)
-    settings = run_settings(model, shared)
+    settings = replace(model.settings(), view=shared.view)  # as it was chosen
     columns = getattr(model, "feature_names_in_", None)
     given = {} if names is None else {int(j): str(name) for j, name in names.items()}
     unknown = [j for j in given if not 0 <= j < shared.n_clusters]
@@ -89,26 +84,8 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
     text_column : str, optional
         Of a coordinator's run of texts: the column of the texts at the silos.
     """
-    consensus = path / "consensus.safetensors"
-    if consensus.is_file():
-        result, about = read_record(consensus)
-        report = read_json(path / "report.json")
-        check_form(path / "report.json", report, CONSENSUS_REPORT)
-        params = {name: value for name, value in report["settings"].items() if name != "as_published"}
-        model = read_settings(path / "report.json", params)
-        model._models, model._shared = {}, result.shared
-        model.n_features_in_ = int(about.get("n_features") or 0) or (
-            0 if model._shared is None else model._shared.n_columns
-        )
-        words = (
-            model._shared is not None and model._shared.scaling is not None and model._shared.scaling.keep is not None
-        )
-        if text_column is not None:
-            model.text_recipe_ = TextRecipe(text_column)
-            model.n_features_in_ = model.text_recipe_.n_buckets
-        elif words:
-            raise InputError(f"{path} is of a run of texts, whose column the coordinator does not know: name it "
-                             "(--text-column)")  # fmt: skip
+    if (path / "consensus.safetensors").is_file():
+        model = _of_coordinator(path, text_column)
     else:
         model = load(model_folder(path))
         if (known := schema_of(model, path)) is not None:
@@ -117,6 +94,25 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
         model.schema_ = Schema.read(schema)
         if len(model.schema_.columns) != model.n_features_in_:
             raise InputError(f"{schema} is of {len(model.schema_.columns)} columns, {path} of {model.n_features_in_}")
+    return model
+
+
+def _of_coordinator(path: Path, text_column: str | None) -> FMTC:
+    """A model that knows what the silos of a run have in common, and none of their own."""
+    result, about = read_record(path / "consensus.safetensors")
+    report, shared = read_json(path / "report.json"), result.shared
+    check_form(path / "report.json", report, CONSENSUS_REPORT)
+    params = {name: value for name, value in report["settings"].items() if name != "as_published"}
+    model = read_settings(path / "report.json", params)
+    model._models, model._shared = {}, shared
+    model.n_features_in_ = int(about.get("n_features") or 0) or (0 if shared is None else shared.n_columns)
+    if text_column is not None:
+        model.text_recipe_ = TextRecipe(text_column)
+        model.n_features_in_ = model.text_recipe_.n_buckets
+    elif shared is not None and shared.keep is not None:
+        raise InputError(
+            f"{path} is of a run of texts, whose column the coordinator does not know: name it (--text-column)"
+        )
     return model
 
 

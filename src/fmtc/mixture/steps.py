@@ -52,6 +52,11 @@ class Common:
         """w_j = 1/(1/n_j + b_j), of a silo's mean in the common one; 0 where silos have nothing in common; (k,)."""
         return np.where(np.isinf(self.spread), 0.0, counts / (1 + counts * self.finite))
 
+    @property
+    def as_own(self) -> Personal:
+        """The same as a silo's own parameters."""
+        return Personal(self.means, self.shares, self.profiles)
+
     def ordered(self, order: Array) -> Common:
         """The same with concepts in another order."""
         return replace(

@@ -63,9 +63,8 @@ class AnchorModel(ClientModel):
         return (
             k == self.count
             and (not levels or len(levels) == d)
-            and base.have_shapes((self.low, (numbers,)), (self.high, (numbers,)), (self.mean, (numbers + sum(levels),)))
-            and base.have_shapes((self.basis, (len(self.mean), r)), (self.clusters, (K,)))
-            and base.have_shapes((self.precision, (r, r)), (self.shares, (K,)))
+            and base.have_shapes(self, low=(numbers,), high=(numbers,), mean=(numbers + sum(levels),))
+            and base.have_shapes(self, basis=(len(self.mean), r), clusters=(K,), precision=(r, r), shares=(K,))
             and base.are_columns(self.clusters, k)
             and (self.precision is None or self.shares is not None)
         )

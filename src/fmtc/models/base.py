@@ -249,9 +249,10 @@ def sizes_of(levels: Array | None) -> tuple[int, ...]:
     return () if levels is None else tuple(int(size) for size in levels)
 
 
-def have_shapes(*pairs: tuple[Array | None, tuple[int, ...]]) -> bool:
-    """Whether the arrays that there are have these shapes."""
-    return all(array is None or array.shape == shape for array, shape in pairs)
+def have_shapes(of: Any, **shapes: tuple[int, ...]) -> bool:
+    """Whether those of the named arrays that there are have these shapes."""
+    found = {name: getattr(of, name) for name in shapes}
+    return all(array is None or array.shape == shapes[name] for name, array in found.items())
 
 
 def are_columns(keep: Array | None, d: int) -> bool:

@@ -91,20 +91,16 @@ class GraphModel(ClientModel):
 
     def fits(self, d: int, k: int) -> bool:
         """Whether the arrays have the shapes that d columns and k clusters need."""
-        levels = base.sizes_of(self.levels)
+        levels, lift = base.sizes_of(self.levels), self.lift
         whole = expanded_width(levels, d)
         width, q = whole if self.keep is None else len(self.keep), self.centers.shape[-1]
-        rows, mean = width, self.mean
-        if self.lift is not None:
-            if self.lift.frequencies.shape[0] != width or self.stretch is None or self.fill is None:
-                return False
-            rows, mean = self.lift.n_features, None  # that of lifted columns
+        if lift is not None and (lift.frequencies.shape[0] != width or self.stretch is None or self.fill is None):
+            return False
+        rows = width if lift is None else lift.n_features
         return (
             base.are_columns(self.keep, d)
-            and base.have_shapes(
-                (self.W, (rows, q)), (self.centers, (k, q)), (mean, (width,)), (self.stretch, (width,))
-            )
-            and base.have_shapes((self.fill, (whole,)), (self.precision, (q, q)), (self.shares, (k,)))
+            and base.have_shapes(self, W=(rows, q), centers=(k, q), stretch=(width,), fill=(whole,))
+            and base.have_shapes(self, mean=(rows,), precision=(q, q), shares=(k,))
             and (not levels or len(levels) == d)
             and (self.precision is None or self.shares is not None)
             and (self.calibration is None or self.calibration.is_sound)

@@ -114,8 +114,8 @@ class MixtureModel(ClientModel):
         r, sizes = (width - sum(levels), sum(levels)) if frame.axes is None else (frame.axes.shape[1], 0)
         ends = width if frame.axes is None else len(frame.axes)
         return (
-            base.have_shapes((self.means, (k, r)), (self.covariance, (r, r)), (self.shares, (k,)))
-            and base.have_shapes((self.profiles, (k, sizes)), (frame.stretch, (width,)), (frame.shift, (width,)))
+            base.have_shapes(self, means=(k, r), covariance=(r, r), shares=(k,), profiles=(k, sizes))
+            and base.have_shapes(frame, stretch=(width,), shift=(width,))
             and ends == width
             and (not levels or len(levels) == d)
             and (self.calibration is None or self.calibration.is_sound)

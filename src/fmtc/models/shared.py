@@ -213,33 +213,27 @@ class Published(Units):
 
     def fits(self, d: int) -> bool:
         """Whether arrays fit each other and d columns, categories expanded."""
-        width, scaling = d if self.keep is None else len(self.keep), self.scaling
-        if not are_columns(self.keep, d):
-            return False
-        if scaling is not None and not have_shapes((scaling.stretch, (width,)), (scaling.shift, (width,))):
+        width, scaling, mixture = d if self.keep is None else len(self.keep), self.scaling, self.mixture
+        if not are_columns(self.keep, d) or (scaling and not have_shapes(scaling, stretch=(width,), shift=(width,))):
             return False
         if self.lift is not None:
             if scaling is None or self.lift.frequencies.shape[0] != width:
                 return False
             width = self.lift.n_features
         if self.view == "mixture":
-            r = -1 if self.mixture is None else self.mixture.means.shape[-1]
-            return self._mixture_fits(r) and have_shapes((self.axes, (width, r)))
+            r = -1 if mixture is None else mixture.means.shape[-1]
+            return self._mixture_fits(r) and have_shapes(self, axes=(width, r))
         if self.consensus is None or self.consensus.ndim != 2:
             return False
         q, k = self.consensus.shape[1], self.n_clusters
-        clusters = self.centers is not None if self.mixture is None else self._mixture_fits(q)
-        return clusters and have_shapes((self.consensus, (width, q)), (self.centers, (k, q)))
+        clusters = self.centers is not None if mixture is None else self._mixture_fits(q)
+        return clusters and have_shapes(self, consensus=(width, q), centers=(k, q))
 
     def _mixture_fits(self, r: int) -> bool:
         common, k = self.mixture, self.n_clusters
-        return common is not None and (
-            have_shapes(
-                (common.means, (k, r)), (common.covariance, (r, r)), (common.shares, (k,)), (common.spread, (k,))
-            )
-            and common.profiles.ndim == 2
-            and len(common.profiles) == k
-        )
+        if common is None or common.profiles.ndim != 2 or len(common.profiles) != k:
+            return False
+        return have_shapes(common, means=(k, r), covariance=(r, r), shares=(k,), spread=(k,))
 
     @property
     def is_dense(self) -> bool:

@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
+SLOW = 2**15  # steps of scrypt for a roster's code: a tenth of a second
 PINS = "silos.toml"  # in a client's kit: the fingerprint of each client's public key
 REVOKED = "revoked.pem"  # beside a certificate: the certificates that no longer count, signed by the authority
 AUTHORITY = "rootCA.pem"  # beside a certificate: the certificate of the authority
@@ -381,13 +383,18 @@ def roster_code(fingerprints: Mapping[str, str]) -> str:
     >>> roster_code({"south": "11" * 32, "north": "00" * 32}) == roster_code({"north": "00" * 32, "south": "11" * 32})
     True
     """
-    from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
-
     digest = hashlib.sha256()
     for name, found in sorted(fingerprints.items()):
         digest.update(hashlib.sha256(name.encode()).digest() + bytes.fromhex(found))
-    code = Scrypt(salt=b"fmtc-roster-1", length=8, n=2**15, r=8, p=1).derive(digest.digest()).hex()
+    code = _stretched(digest.digest(), SLOW)
     return "-".join(code[place : place + 4] for place in range(0, 16, 4))
+
+
+@cache
+def _stretched(digest: bytes, steps: int) -> str:
+    from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+    return Scrypt(salt=b"fmtc-roster-1", length=8, n=steps, r=8, p=1).derive(digest).hex()
 
 
 def key_code(fingerprint: str) -> str:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,27 @@ def compose(name: str, summary: Mapping[str, Any], data: Mapping[str, Any], fold
     str
     """
     jinja2 = needs_jinja()
+    style, script = (
+        "".join(file.read_text(encoding="utf-8") for file in (HERE / f"common.{kind}", folder / f"{name}.{kind}"))
+        for kind in ("css", "js")
+    )
+    return str(
+        _templates(folder)
+        .get_template(f"{name}.html")
+        .render(
+            **summary,
+            style=jinja2.utils.markupsafe.Markup(style),
+            script=jinja2.utils.markupsafe.Markup(script),
+            policy=_policy(style, script),
+            data=jinja2.utils.markupsafe.Markup(_embedded(data)),
+        )
+    )
+
+
+@cache
+def _templates(folder: Path) -> Any:
+    """Those of a folder and of this one: what jinja2 has compiled serves all pages of a process."""
+    jinja2 = needs_jinja()
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, HERE]),
         autoescape=True,
@@ -80,19 +102,7 @@ def compose(name: str, summary: Mapping[str, Any], data: Mapping[str, Any], fold
         "bytes": decimal, "heights": heights, "lasted": lasted, "mark": mark, "spoken": spoken, "stacked": stacked,
         "written": written,
     }  # fmt: skip
-    style, script = (
-        "".join(file.read_text(encoding="utf-8") for file in (HERE / f"common.{kind}", folder / f"{name}.{kind}"))
-        for kind in ("css", "js")
-    )
-    return str(
-        environment.get_template(f"{name}.html").render(
-            **summary,
-            style=jinja2.utils.markupsafe.Markup(style),
-            script=jinja2.utils.markupsafe.Markup(script),
-            policy=_policy(style, script),
-            data=jinja2.utils.markupsafe.Markup(_embedded(data)),
-        )
-    )
+    return environment
 
 
 def write_page(summary: Mapping[str, Any], path: Path, render: Callable[[Mapping[str, Any]], str] = render) -> None:

@@ -65,7 +65,7 @@ def study(
     >>> from fmtc.tables import Silo
     >>> rng = np.random.default_rng(0)
     >>> silos = [Silo(name, rng.normal(size=(60, 4)), None, np.arange(60)) for name in ("north", "south")]
-    >>> model = FMTC(2, random_state=0).fit({silo.name: silo.X for silo in silos})
+    >>> model = FMTC(2, max_iter=2, random_state=0).fit({silo.name: silo.X for silo in silos})
     >>> details = study(model, results(model, silos))
     >>> sorted(details["silos"]["north"])
     ['held_out', 'residual', 'silhouette']
