@@ -27,7 +27,7 @@ from fmtc.privacy.rules import RULES
 from fmtc.protocol.base import Message
 from fmtc.protocol.common import END
 from fmtc.protocol.method import view_method
-from fmtc.runtime.flare import connection, doctor, membership, supervise
+from fmtc.runtime.flare import doctor, membership, supervise
 from fmtc.runtime.flare import enrol as enrol_module
 from fmtc.runtime.flare.authority import Authority, enrol
 from fmtc.runtime.flare.enrol import request
@@ -203,7 +203,7 @@ def home(original, tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     monkeypatch.setattr(supervise, "Process", interrupted)
     monkeypatch.setattr(supervise, "check_port", lambda *_, **__: None)
-    monkeypatch.setattr(doctor, "greet", lambda kit: connection.Greeting([], None))
+    monkeypatch.setattr(doctor, "greet", lambda kit: doctor.Greeting([], None))
     for module in (enrol_module, identity):
         monkeypatch.setattr(module, "roster_code", lambda prints: CODE)  # which is slow on purpose
     shutil.copytree(original, tmp_path / "home")

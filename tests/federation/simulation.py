@@ -360,7 +360,7 @@ class Simulation(LocalFederation):
 
     def __init__(self, sources, folder, *, rows=None, lost_after=8.0, limit=3_000.0):
         self.world = World(ManualClock(now=1e9, limit=1e9 + limit))
-        super().__init__(sources, rows=rows, lost_after=lost_after, clock=self.world.clock)
+        super().__init__(sources, rows=rows, lost_after=lost_after)
         self.folder = folder
 
     def __enter__(self):

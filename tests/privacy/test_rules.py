@@ -308,7 +308,7 @@ def test_a_person_is_asked_where_a_rule_holds_and_told_why():
         asked.append(shown)
         return len(asked) > 1
 
-    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy(small_cluster="hold")), ask=person)
+    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy(small_cluster="hold"), person))
     release(outbox, seeded(20, 9))  # nothing to ask about
     with pytest.raises(WithheldError):
         release(outbox, seeded(20, 3), turn=1)  # though it is not the first of its phase

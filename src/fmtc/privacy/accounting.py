@@ -190,6 +190,3 @@ least 4477 rows, or a larger epsilon.
         if not accepted:
             raise TrustError(f"{self.sentence[:-1]}; to run it all the same, say --yes or Privacy(accept_weak=True).")
         return self.sentence
-
-
-__all__ = ["Plan", "composed", "delta_of", "epsilon_of", "grid_slack", "mu_of", "raised", "without_colluders"]

@@ -11,12 +11,13 @@ import numpy as np
 
 from ..artifacts.files import check_schema, jsonable, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
-from ..errors import AbortedError, DataError, FileError, InputError, OwnError, TrustError
+from ..errors import AbortedError, ClientError, DataError, FileError, InputError, OwnError, TrustError
 from ..models.shared import SHARED, Shared
+from ..privacy.ledger import Total, Totals, add
 from ..protocol.base import Message, dropped, pack, unpack
 from ..protocol.common import END, SURVEY, VERDICT, told
 from ..protocol.outcome import kept
-from .driver import ClientError, Received, RoundRecord, RunRecord, Transport, add_received, run, with_server
+from .driver import RoundRecord, RunRecord, Transport, add_received, run, with_server
 from .events import Channel, at_coordinator
 from .spec import RunSpec
 
@@ -84,7 +85,7 @@ def _conclude(transport: Transport, spec: RunSpec) -> None:
         return
     server, late = _read_late(spec, transport.client_ids)
     for cid, messages in list(late.items()):
-        heard: dict[tuple[str, str], Received] = {}
+        heard: Totals = {}
         for message in messages:
             replies = transport.exchange({cid: message})
             if cid not in replies.answers:
@@ -99,15 +100,13 @@ def _conclude(transport: Transport, spec: RunSpec) -> None:
             _write_late(spec, server, late)
 
 
-def _add_late(
-    spec: RunSpec, server: Any, cid: str, late: Mapping[str, tuple[Message, ...]], heard: Mapping[Any, Received]
-) -> None:
+def _add_late(spec: RunSpec, server: Any, cid: str, late: Mapping[str, tuple[Message, ...]], heard: Totals) -> None:
     """Write the result again, with a client that has concluded since."""
     record, _ = read_record(spec.folder / RESULT)
-    received = {(line.phase, line.field): line for line in record.received if line.phase != SURVEY.name}
-    for key, line in heard.items():
-        before = received.get(key, replace(line, times=0, bytes=0))
-        received[key] = replace(line, times=before.times + line.times, bytes=before.bytes + line.bytes)
+    received: Totals = {}
+    for line in (*record.received, *heard.values()):
+        if line.phase != SURVEY.name:
+            add(received, line)
     missing = tuple(other for other in record.missing if other != cid)
     record = replace(record, missing=missing, received=tuple(received.values()), late=late)
     write_record(spec, with_server(record, spec.method, server))
@@ -190,7 +189,7 @@ def _differ(transport: Transport, spec: RunSpec, events: Channel) -> bool:
     if len(replies.answers) < (spec.min_clients or len(transport.client_ids)):
         cid, error = min(replies.failures.items())
         raise ClientError(f"client {cid!r} failed {SURVEY.doing}: {error}") from error
-    received: dict[tuple[str, str], Received] = {}
+    received: Totals = {}
     add_received(received, SURVEY, replies)
     scaled = getattr(spec.settings, "scale", "none") != "none"
     findings = compare(
@@ -269,7 +268,7 @@ def read_record(path: Path) -> tuple[RunRecord, dict[str, Any]]:
             tuple(RoundRecord.from_dict(line) for line in about["history"]),
             **saved,
             common={name: array for name, array in arrays.items() if not name.startswith(GOES_ON)},
-            received=tuple(Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]),
+            received=tuple(map(Total.from_dict, about["received"])),
             shared=_shared(arrays, about.get("shared")),
         )
     except (KeyError, TypeError, AttributeError, StopIteration) as error:

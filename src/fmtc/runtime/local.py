@@ -8,14 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..artifacts.files import file_names, read_json, write_file
 from ..linalg.arrays import HOST
 from ..linalg.sparse import on_cores
 from ..linalg.threads import one_thread
-from ..privacy.identity import SelfSigned
-from ..privacy.keys import Keys
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, write_lines
 from ..privacy.outbox import Outbox
 from ..privacy.rules import Rules
@@ -24,6 +22,9 @@ from ..protocol.graph.view import METHOD
 from ..protocol.method import ClientResult, Method
 from .driver import Replies, Transport
 from .node import ClientNode, read_state, write_state
+
+if TYPE_CHECKING:
+    from ..privacy.keys import Keys
 
 RUN = "local"  # name of a run in this process
 KEYS = "keys.json"  # in a checkpoint: the clients' keys of a run with secure sums
@@ -90,8 +91,7 @@ class LocalTransport(Transport):
         self.pool = ThreadPoolExecutor(self.cores, initializer=_calm)  # no thread before there is work for two
         self.device = device  # other than the processor's, works on one client at a time
         self.ledgers = {cid: MemoryLedger() for cid in data} if ledgers is None else dict(ledgers)
-        self._hashing = ThreadPoolExecutor(1)
-        self.keys = {cid: Keys(SelfSigned(cid), run_id, method.name, cid) for cid in data} if method.masks else {}
+        self.keys = _own_keys(data, run_id, method.name) if method.masks else {}
         self.nodes: dict[str, ClientNode] = {}
         for cid, X in data.items():
             opened = partial(method.open_client, cid, X, settings, device)
@@ -100,9 +100,7 @@ class LocalTransport(Transport):
             self.nodes[cid].restore(opened(), 0)
 
     def _outbox(self, cid: str) -> Outbox:
-        return Outbox(
-            self.ledgers[cid], cid, self.run_id, hashing=self._hashing, keys=self.keys.get(cid), rules=self.rules
-        )
+        return Outbox(self.ledgers[cid], cid, self.run_id, keys=self.keys.get(cid), rules=self.rules)
 
     @property
     def client_ids(self) -> tuple[str, ...]:
@@ -179,6 +177,14 @@ class LocalTransport(Transport):
                 self.keys[cid].restore(bytes.fromhex(private[cid]))
             client = read_state(folder / f"{names[cid]}.safetensors", self.nodes[cid].client, self.method)
             self.nodes[cid].restore(client, client.round_no)
+
+
+def _own_keys(client_ids: Iterable[str], run_id: str, method: str) -> dict[str, Keys]:
+    """Keys of clients that need no certificate."""
+    from ..privacy.identity import SelfSigned
+    from ..privacy.keys import Keys  # cryptography takes a while to load
+
+    return {cid: Keys(SelfSigned(cid), run_id, method, cid) for cid in client_ids}
 
 
 def _calm() -> AbstractContextManager[Any]:

@@ -162,8 +162,7 @@ class Authority:
         roster = Roster(signed(document, self.key))
         roster.write(self.folder)
         book = self._book()
-        write_json(self.folder / MEMBERS, book | {"plan": book["plan"] | {"silos": list(planned)}})
-        (self.folder / MEMBERS).chmod(0o600)
+        write_json(self.folder / MEMBERS, book | {"plan": book["plan"] | {"silos": list(planned)}}, secret=True)
         return roster
 
     def _issue(self, name: str, path: str, subject: x509.Name, key: Any, others: x509.Extensions | None) -> str:
@@ -323,6 +322,3 @@ def enrol(plan: Plan, out: Path) -> list[Kit]:
     for kit in kits:
         pin(kit, Roster.read(kit.startup))
     return [Kit.read(coordinator.path), *kits]
-
-
-__all__ = ["Authority", "enrol", "found"]

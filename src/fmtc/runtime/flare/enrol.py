@@ -23,18 +23,13 @@ from . import compat  # noqa: F401 (first: without FLARE it says what to install
 
 # isort: split
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
 from ...artifacts.files import check_form, check_schema, read_file, read_json, tighten, write_file, write_json
@@ -50,15 +45,17 @@ from ...privacy.identity import (
     check_pins,
     common_name,
     fingerprint_of,
+    is_key_of,
+    is_signed,
     key_code,
     load_certificate,
-    load_key,
     parse_certificate,
     read_pins,
     read_revoked,
     revoked_number,
     roster_code,
     rsa_key,
+    signature_of,
     write_pins,
 )
 from ..kitclient import SALT
@@ -69,7 +66,6 @@ from .serve import ACCEPTED
 SUFFIX = ".admitted"  # of the file that goes to a silo
 NEXT_KEY, NEXT_BOX = "next.key", "next.box"  # beside a silo's certificate: the keys of a request that waits
 COORDINATOR = "coordinator"
-_PADDING = PSS(MGF1(SHA256()), PSS.DIGEST_LENGTH)
 # Certificates of a kit, by role, with their common names; a silo's follows from its name.
 CERTIFICATES: dict[str, dict[str, str | None]] = {
     "silo": {"startup/client.crt": None},
@@ -88,16 +84,16 @@ def _canonical(document: Mapping[str, Any]) -> bytes:
 
 def signed(document: dict[str, Any], key: RSAPrivateKey) -> dict[str, Any]:
     """The document with a signature of all its other parts."""
-    signature = key.sign(_canonical(document), _PADDING, SHA256())
-    return document | {"signature": base64.b64encode(signature).decode()}
+    return document | {"signature": base64.b64encode(signature_of(_canonical(document), key)).decode()}
 
 
 def _check_signature(document: Mapping[str, Any], key: RSAPublicKey, what: str) -> None:
     try:
         signature = base64.b64decode(document["signature"], validate=True)
-        key.verify(signature, _canonical(document), _PADDING, SHA256())
-    except (InvalidSignature, ValueError):
-        raise TrustError(f"{what} was changed after it was signed, or is of somebody else") from None
+    except ValueError:
+        signature = b""
+    if not is_signed(_canonical(document), signature, key):
+        raise TrustError(f"{what} was changed after it was signed, or is of somebody else")
 
 
 def as_pem(thing: Any) -> str:
@@ -178,15 +174,12 @@ class Roster:
 
     def write(self, startup: Path) -> None:
         """Keep it in a kit, with the list of revoked certificates apart, for OpenSSL."""
-        write_json(startup / ROSTER, self.document)
+        write_json(startup / ROSTER, self.document, secret=True)
         self.write_revoked(startup)
 
     def write_revoked(self, startup: Path) -> None:
         """Keep only the list of revoked certificates."""
-        write_file(startup / REVOKED, self.document["revoked"].encode())
-        for name in (ROSTER, REVOKED):
-            if (startup / name).exists():
-                (startup / name).chmod(0o600)
+        write_file(startup / REVOKED, self.document["revoked"].encode(), secret=True)
 
 
 def newer(old: Roster, new: Roster) -> bool:
@@ -402,16 +395,11 @@ def _check_key(folder: Path, path: str, certificate: x509.Certificate, what: Any
     """Refuse a certificate for a key that is not here."""
     place = (folder / path).parent
     for file in (place / NEXT_KEY, (folder / path).with_suffix(".key")):
-        if file.exists() and _is_key_of(file, certificate):
+        if file.exists() and is_key_of(file, certificate):
             return
     raise KitError(
         f"{what} is the answer to another request: its key ({fingerprint_of(certificate)[:16]}…) is not here"
     )
-
-
-def _is_key_of(file: Path, certificate: x509.Certificate) -> bool:
-    """Whether a file holds the private key of a certificate."""
-    return load_key(file).public_key() == certificate.public_key()
 
 
 def _accept_as_silo(document: dict[str, Any], folder: Path, plan: Plan, roster: Roster, what: Any) -> Kit:
@@ -437,7 +425,7 @@ def _accept_as_silo(document: dict[str, Any], folder: Path, plan: Plan, roster: 
     if salt is not None:
         write_secret(folder / SALT, salt)
     next_key = startup / NEXT_KEY
-    if next_key.exists() and _is_key_of(next_key, certificate):
+    if next_key.exists() and is_key_of(next_key, certificate):
         os.replace(next_key, startup / "client.key")
         for path in (startup / NEXT_BOX, folder / WAITING):
             path.unlink(missing_ok=True)
@@ -482,6 +470,3 @@ def _word(content: bytes) -> str:
 def _shared(own: X25519PrivateKey, other: X25519PublicKey, fingerprint: str) -> bytes:
     info = b"fmtc-salt-1" + bytes.fromhex(fingerprint)
     return HKDF(SHA256(), 32, None, info).derive(own.exchange(other))
-
-
-__all__ = ["Request", "Roster", "accept", "accepted", "pin", "receive", "request", "strangers"]

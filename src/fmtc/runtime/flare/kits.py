@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -19,10 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...artifacts.files import check_form, check_schema, read_json, tighten, write_json
+from ...artifacts.files import check_form, check_schema, read_json, tighten, write_file, write_json
 from ...artifacts.locks import held
 from ...errors import FederationError, KitError, TrustError
-from ...privacy.identity import AUTHORITY, REVOKED, Trust, common_name, load_certificate, load_key
+from ...privacy.identity import AUTHORITY, REVOKED, Trust, common_name, is_key_of, load_certificate, validity
 from ..kitclient import SALT, read_salt
 from . import compat
 from .plan import Plan, is_loopback, organisation, plan_in
@@ -124,7 +123,7 @@ class Kit:
         for file in files:
             if not file.is_file():
                 raise KitError(f"{file} is missing: nobody takes part without a certificate; {ASK_FOR_ANOTHER}")
-        if wrong := mixed_up(self):
+        if wrong := self.mixed_up():
             raise KitError(f"{wrong}; {ASK_FOR_ANOTHER}")
         now, (begins, ends) = datetime.now(UTC), validity(self.credentials[0])
         if now > ends:
@@ -140,33 +139,38 @@ class Kit:
         if Trust.read(self.startup).is_revoked(load_certificate(self.credentials[0])):
             raise TrustError(f"the certificate of {self.name!r} was revoked; the organiser can say why")
 
+    def mixed_up(self) -> str:
+        """What does not belong together in the kit, in a sentence; empty where everything does."""
+        crt, key = self.credentials
+        try:
+            certificate, authority = load_certificate(crt), load_certificate(self.startup / AUTHORITY)
+            fits = is_key_of(key, certificate)
+        except KitError as error:
+            return f"certificate, key or rootCA.pem in {self.startup} is damaged: {error}"
+        if not fits:
+            return f"{key.name} is not the key of {crt.name} in {self.startup}"
+        if not Trust(authority).signed(certificate):
+            return f"{crt.name} in {self.startup} is of another federation: the authority of this kit did not sign it"
+        name = common_name(certificate)
+        if name != self.site:
+            return f"{crt.name} in {self.startup} is for {name!r}, this is the kit of {self.site!r}"
+        return ""
 
-def validity(path: Path) -> tuple[datetime, datetime]:
-    """From when to when a certificate is valid."""
-    certificate = load_certificate(path)
-    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    def altered(self) -> list[str]:
+        """What differs in FLARE's files from what fmtc writes there, but for where it dials; each in a few words.
 
-
-def mixed_up(kit: Kit) -> str:
-    """What does not belong together in a kit, in a sentence; empty where everything does."""
-    from cryptography.exceptions import InvalidSignature
-
-    crt, key = kit.credentials
-    try:
-        certificate, authority = load_certificate(crt), load_certificate(kit.startup / AUTHORITY)
-        private = load_key(key)
-    except KitError as error:
-        return f"certificate, key or rootCA.pem in {kit.startup} is damaged: {error}"
-    if private.public_key() != certificate.public_key():
-        return f"{key.name} is not the key of {crt.name} in {kit.startup}"
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return f"{crt.name} in {kit.startup} is of another federation: the authority of this kit did not sign it"
-    name = common_name(certificate)
-    if name != kit.site:
-        return f"{crt.name} in {kit.startup} is for {name!r}, this is the kit of {kit.site!r}"
-    return ""
+        They say which classes a job may use, that it brings no code, and that all connections are of mutual TLS.
+        """
+        found = []
+        with tempfile.TemporaryDirectory() as scratch:
+            made = flare_files(self.plan, self.role, self.name, Path(scratch))
+            for file in sorted(made.rglob("*.json")):
+                name = file.relative_to(made)
+                theirs, ours = _rules(self.workspace / name), _rules(file)
+                changed = sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
+                found += [f"{', '.join(changed)} in {self.workspace / name} changed"] if changed else []
+        code = self.workspace / "local" / "custom"
+        return [*found, f"{code} holds code that FLARE would load"] if code.exists() else found
 
 
 # ----------------------------------------------------------------------------------------------------- making them
@@ -185,8 +189,7 @@ def write_kit(folder: Path, role: str, name: str, plan: Plan) -> Kit:
         "plan": asdict(plan),
         "expires": validity(certificate)[1].isoformat(),
     }
-    write_json(folder / KIT_FILE, about)
-    (folder / KIT_FILE).chmod(0o600)
+    write_json(folder / KIT_FILE, about, secret=True)
     return Kit.read(folder)
 
 
@@ -209,23 +212,6 @@ def make_silo(plan: Plan, name: str, folder: Path) -> None:
             shutil.copytree(made / part, folder / part, dirs_exist_ok=True)
         (folder / "transfer").mkdir(exist_ok=True)
     tighten(folder)
-
-
-def altered(kit: Kit) -> list[str]:
-    """What differs in FLARE's files of a kit from what fmtc writes there, but for where it dials; each in a few words.
-
-    They say which classes a job may use, that it brings no code, and that all connections are of mutual TLS.
-    """
-    found = []
-    with tempfile.TemporaryDirectory() as scratch:
-        made = flare_files(kit.plan, kit.role, kit.name, Path(scratch))
-        for file in sorted(made.rglob("*.json")):
-            name = file.relative_to(made)
-            theirs, ours = _rules(kit.workspace / name), _rules(file)
-            changed = sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
-            found += [f"{', '.join(changed)} in {kit.workspace / name} changed"] if changed else []
-    code = kit.workspace / "local" / "custom"
-    return [*found, f"{code} holds code that FLARE would load"] if code.exists() else found
 
 
 def _rules(file: Path) -> dict[str, Any]:
@@ -341,9 +327,4 @@ def _write_readme(kit: Path, workspace: Path, plan: Plan, role: str, name: str) 
 
 def write_secret(path: Path, text: str) -> None:
     """A line that only the owner of the file can read."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="ascii") as stream:
-        stream.write(text + "\n")
-
-
-__all__ = ["Kit", "KitError", "make_coordinator", "make_silo", "mixed_up", "write_kit"]
+    write_file(path, f"{text}\n".encode("ascii"), secret=True)

@@ -14,7 +14,6 @@ import scipy.sparse as sp
 
 from ...errors import ClientError
 from ...privacy.ledger import LEDGER, read_lines
-from ..clock import SYSTEM, Clock
 from ..conductor import RESULT, read_record
 from ..driver import RunRecord
 from ..events import at_silo
@@ -41,14 +40,8 @@ class LocalFederation:
         One for each client.
     rows : mapping of client id to array, optional
         Rows of clients whose source names no file. Each client's rows go to its own kit, which only this user can read.
-    port : int, optional
-        Where the silos dial; a free one if left out.
     lost_after : float
         Seconds without a sign of life after which a silo counts as lost.
-    tend : bool
-        Start a silo's process again when it has ended.
-    clock : Clock
-        What tells the time.
     """
 
     def __init__(
@@ -56,14 +49,11 @@ class LocalFederation:
         sources: Iterable[ClientSource],
         *,
         rows: Mapping[str, Any] | None = None,
-        port: int | None = None,
         lost_after: float = 10.0,
-        tend: bool = True,
-        clock: Clock = SYSTEM,
     ):
         self.sources = {str(place): source for place, source in enumerate(sources, start=1)}
         self.rows = {} if rows is None else dict(rows)
-        self.port, self.lost_after, self.tends, self.clock = port, lost_after, tend, clock
+        self.lost_after = lost_after
         self.processes: dict[str, Process] = {}  # by client id
         self.kits: dict[str, Kit] = {}
         self.party = secrets.token_hex(8)
@@ -72,9 +62,9 @@ class LocalFederation:
         self._folder = tempfile.TemporaryDirectory(prefix="fmtc-", ignore_cleanup_errors=True)
         self.folder = Path(self._folder.name)
         try:
-            plan = Plan("local", "localhost", self.port or free_port(), tuple(self.sources), self.lost_after)
+            plan = Plan("local", "localhost", free_port(), tuple(self.sources), self.lost_after)
             first, *others = enrol(plan, self.folder / "kits")
-            self.coordinator = Coordinator(first, clock=self.clock)
+            self.coordinator = Coordinator(first)
             sites = {source.client_id: name for name, source in self.sources.items()}
             for kit in others:
                 source = replace(self.sources[kit.name], sites=sites)
@@ -104,7 +94,7 @@ class LocalFederation:
 
     def _tend(self) -> None:
         for cid, process in self.processes.items():
-            if self.tends and not process.alive:
+            if not process.alive:
                 self.start(cid)
 
     def run(
@@ -163,6 +153,3 @@ def write_rows(path: Path, X: Any) -> Path:
         else:
             np.save(stream, X, allow_pickle=False)
     return path
-
-
-__all__ = ["LocalFederation"]

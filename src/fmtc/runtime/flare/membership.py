@@ -14,7 +14,7 @@ from ..events import Event, at_silo
 from ..kitclient import RESULT, STATES, ClientSource, finish_alone, read_client_result
 from ..spec import RunSpec
 from . import serve
-from .connection import reachable, refusal
+from .doctor import reachable, refusal
 from .enrol import Roster, accepted, receive, strangers
 from .kits import Kit
 from .processes import Process
@@ -217,6 +217,3 @@ class Membership:
             if finish_alone(folder, self.clock) or folder.name in self._over:
                 self._over.setdefault(folder.name, {})
                 self.deliver(folder.name)
-
-
-__all__ = ["Membership"]

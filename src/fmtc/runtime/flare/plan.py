@@ -119,6 +119,3 @@ def read_plan(path: Path) -> Plan:
     if not isinstance(document["silos"], list):
         raise KitError(f'{path}: silos must be a list of names, such as ["north", "south"], got {document["silos"]!r}')
     return Plan(**document | {"silos": tuple(document["silos"])})
-
-
-__all__ = ["KitError", "Plan", "read_plan"]
