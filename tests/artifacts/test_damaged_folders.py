@@ -138,7 +138,6 @@ SILO: dict[str, list[tuple[str, ...]]] = {
     "startup/roster.accepted": [JOIN],
     "startup/revoked.pem": [JOIN, DOCTOR, ACCEPT],
     "startup/next.key": [ACCEPT],
-    "startup/next.box": [ACCEPT],
     "startup/fed_client.json": [DOCTOR],
     "local/resources.json": [DOCTOR],
     "local/authorization.json": [DOCTOR],

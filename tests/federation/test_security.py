@@ -235,7 +235,7 @@ def test_init_says_what_goes_where_and_until_when(tmp_path):
     assert "exists; choose another name" in refused(again, 2)
 
 
-@pytest.mark.parametrize("place", ["_flare_kits", "_set_policy", "write_json", "tighten", "validity"])
+@pytest.mark.parametrize("place", ["_flare_kits", "_set_policy", "write_json", "tighten"])
 def test_kits_that_cannot_be_finished_leave_nothing(tmp_path, monkeypatch, place):
     module = wire if place == "tighten" else kits_module
     real, calls = getattr(module, place), []

@@ -236,7 +236,7 @@ def revoked_number(crl: x509.CertificateRevocationList | None) -> int:
     return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
 
 
-def common_name(certificate: x509.Certificate) -> str:
+def common_name(certificate: x509.Certificate | x509.CertificateSigningRequest) -> str:
     """The name that a certificate is for; raises `ValueError` unless there is exactly one."""
     (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(name.value)

@@ -189,7 +189,7 @@ def permissions(kit: Kit) -> Check:
     """Whether only this user can read the keys and the folder they are in."""
     if os.name != "posix":
         return Check("permissions", True, "not checked on this system", "make sure that only you can read the kit")
-    secrets = sorted({*kit.path.rglob("*.key"), *kit.path.rglob("*.box"), *kit.path.glob("salt")})
+    secrets = sorted({*kit.path.rglob("*.key"), *kit.path.glob("salt")})
     wrong = []
     for path in (kit.path, *secrets):
         facts = path.stat()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,12 +22,9 @@ from . import compat  # noqa: F401 (first: without FLARE it says what to install
 
 # isort: split
 from cryptography import x509
-from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.padding import MGF1, OAEP
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, generate_private_key
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
@@ -49,6 +45,7 @@ from ...privacy.identity import (
     is_signed,
     key_code,
     load_certificate,
+    load_key,
     parse_certificate,
     read_pins,
     read_revoked,
@@ -64,7 +61,8 @@ from .plan import NAME, Plan, plan_in
 from .serve import ACCEPTED
 
 SUFFIX = ".admitted"  # of the file that goes to a silo
-NEXT_KEY, NEXT_BOX = "next.key", "next.box"  # beside a silo's certificate: the keys of a request that waits
+NEXT_KEY = "next.key"  # beside a silo's certificate: the key of a request that waits
+_SEAL = OAEP(MGF1(SHA256()), SHA256(), b"fmtc-salt")
 COORDINATOR = "coordinator"
 # Certificates of a kit, by role, with their common names; a silo's follows from its name.
 CERTIFICATES: dict[str, dict[str, str | None]] = {
@@ -224,7 +222,7 @@ def pin(kit: Kit, roster: Roster) -> None:
 def accepted(kit: Kit) -> bool:
     """Whether the person at a silo has accepted the roster that its kit has."""
     file = kit.startup / ACCEPTED
-    return file.exists() and read_file(file, _word) == str(Roster.read(kit.startup).number)
+    return file.exists() and read_file(file, bytes.strip) == str(Roster.read(kit.startup).number).encode()
 
 
 def receive(kit: Kit, document: Any, what: Any = "the roster") -> Roster:
@@ -287,18 +285,12 @@ def request(folder: Path, name: str = "", *, force: bool = False) -> dict[str, A
     startup.mkdir(parents=True, exist_ok=True)
     for place in (folder, startup):
         place.chmod(0o700)
-    key, box = generate_private_key(65537, 2048), X25519PrivateKey.generate()
+    key = generate_private_key(65537, 2048)
     text = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()).decode()
     write_secret(startup / NEXT_KEY, text.strip())
-    write_secret(startup / NEXT_BOX, box.private_bytes_raw().hex())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, SITE + name)])
-    document = signed({
-        "kind": "fmtc request",
-        "schema": 1,
-        "name": name,
-        "request": as_pem(x509.CertificateSigningRequestBuilder(subject).sign(key, SHA256())),
-        "box": box.public_key().public_bytes_raw().hex(),
-    }, key)  # fmt: skip
+    asked = x509.CertificateSigningRequestBuilder(subject).sign(key, SHA256())
+    document = {"kind": "fmtc request", "schema": 2, "request": as_pem(asked)}
     write_json(folder / WAITING, document)
     return document
 
@@ -309,7 +301,6 @@ class Request:
 
     name: str
     key: RSAPublicKey
-    box: X25519PublicKey
     fingerprint: str
 
     @cached_property
@@ -319,13 +310,12 @@ class Request:
 
     @classmethod
     def check(cls, document: Any, what: Any = "the request") -> Request:
-        """A request that was read from JSON; raises `TrustError` where its parts are not of one hand."""
-        check_schema(what, document, "fmtc request", 1)
-        check_form(what, document, {"name": str, "request": str, "box": str, "signature": str})
+        """A request that was read from JSON; raises `TrustError` where its key did not sign it."""
+        check_schema(what, document, "fmtc request", 2)
+        check_form(what, document, {"request": str})
         try:
             asked = x509.load_pem_x509_csr(document["request"].encode())
-            box = X25519PublicKey.from_public_bytes(bytes.fromhex(document["box"]))
-            X25519PrivateKey.generate().exchange(box)  # as `seal` will: not every number is a key
+            name = common_name(asked).removeprefix(SITE)
         except ValueError as error:
             raise FileError(f"{what} is damaged: {str(error).splitlines()[0]}") from None
         key = asked.public_key()
@@ -333,8 +323,7 @@ class Request:
             raise KitError(f"{what} is for a key that is not RSA of at least {LEAST_BITS} bits")
         if not asked.is_signature_valid:
             raise TrustError(f"{what} is not signed by the key that it names")
-        _check_signature(document, key, str(what))
-        return cls(document["name"], key, box, fingerprint_of(asked))
+        return cls(name, key, fingerprint_of(asked))
 
 
 def accept(document: Any, folder: Path, what: Any = "the admission") -> Kit:
@@ -363,7 +352,7 @@ def _accept_admission(document: Any, folder: Path, what: Any) -> Kit:
     check_schema(what, document, "fmtc admission", 1)
     check_form(what, document, {
         "role": str, "name": str, "certificates": {str: str}, "authority": str, "plan": dict,
-        "roster": dict, "sealed": ({"key": str, "nonce": str, "salt": str}, None), "signature": str,
+        "roster": dict, "sealed": (str, None), "signature": str,
     })  # fmt: skip
     authority = certificate_in(document["authority"], str(what))
     _check_signature(document, rsa_key(authority), str(what))
@@ -379,7 +368,7 @@ def _accept_admission(document: Any, folder: Path, what: Any) -> Kit:
     for path, text in document["certificates"].items():
         certificate = certificate_in(text, str(what))
         trust.check(name, certificate.public_bytes(Encoding.DER), datetime.now(UTC), CERTIFICATES[role][path])
-        _check_key(folder, path, certificate, what)
+        key = _key_file(folder, path, certificate, what)
     if role == COORDINATOR:
         kit = Kit.read(folder, role)
         for path, text in document["certificates"].items():
@@ -388,25 +377,26 @@ def _accept_admission(document: Any, folder: Path, what: Any) -> Kit:
             roster.write(kit.startup)
         tighten(folder / "server" / "startup")
         return write_kit(folder, role, name, replace(kit.plan, silos=roster.planned))
-    return _accept_as_silo(document, folder, plan, roster, what)
+    return _accept_as_silo(document, folder, (plan, roster), key, what)
 
 
-def _check_key(folder: Path, path: str, certificate: x509.Certificate, what: Any) -> None:
-    """Refuse a certificate for a key that is not here."""
+def _key_file(folder: Path, path: str, certificate: x509.Certificate, what: Any) -> Path:
+    """The file with the key of a certificate; refuses one for a key that is not here."""
     place = (folder / path).parent
     for file in (place / NEXT_KEY, (folder / path).with_suffix(".key")):
         if file.exists() and is_key_of(file, certificate):
-            return
+            return file
     raise KitError(
         f"{what} is the answer to another request: its key ({fingerprint_of(certificate)[:16]}…) is not here"
     )
 
 
-def _accept_as_silo(document: dict[str, Any], folder: Path, plan: Plan, roster: Roster, what: Any) -> Kit:
-    name, startup = document["name"], folder / "startup"
-    asked = read_json(folder / WAITING, {"name": str}) if (folder / WAITING).exists() else {"name": ""}
-    if asked["name"] not in ("", name):
-        raise KitError(f"{what} is for silo {name!r}, and this folder asked for {asked['name']!r}")
+def _accept_as_silo(document: dict[str, Any], folder: Path, told: tuple[Plan, Roster], key: Path, what: Any) -> Kit:
+    name, startup, (plan, roster) = document["name"], folder / "startup", told
+    waiting = folder / WAITING
+    asked = Request.check(read_json(waiting), waiting).name if waiting.exists() else ""
+    if asked not in ("", name):
+        raise KitError(f"{what} is for silo {name!r}, and this folder asked for {asked!r}")
     if name not in plan.silos or name not in roster.silos:
         raise KitError(f"{what} is damaged: silo {name!r} is not in its plan or roster")
     if (folder / "kit.json").exists():
@@ -416,7 +406,7 @@ def _accept_as_silo(document: dict[str, Any], folder: Path, plan: Plan, roster: 
         if not newer(known := Roster.read(startup), roster):
             roster = known
     certificate = certificate_in(document["certificates"]["startup/client.crt"], str(what))
-    salt = _opened(document["sealed"], startup / NEXT_BOX, fingerprint_of(certificate))
+    salt = _opened(document["sealed"], key)
     if salt is None and not (folder / SALT).exists():
         raise KitError(f"{what} lacks the silos' common secret; ask the organiser to admit the request again")
     _strangers(folder, name, certificate, roster)  # before anything is written
@@ -424,11 +414,9 @@ def _accept_as_silo(document: dict[str, Any], folder: Path, plan: Plan, roster: 
     write_file(startup / AUTHORITY, document["authority"].encode())
     if salt is not None:
         write_secret(folder / SALT, salt)
-    next_key = startup / NEXT_KEY
-    if next_key.exists() and is_key_of(next_key, certificate):
-        os.replace(next_key, startup / "client.key")
-        for path in (startup / NEXT_BOX, folder / WAITING):
-            path.unlink(missing_ok=True)
+    if key.name == NEXT_KEY:
+        os.replace(key, startup / "client.key")
+        waiting.unlink(missing_ok=True)
     write_file(startup / "client.crt", document["certificates"]["startup/client.crt"].encode())
     roster.write(startup)
     kit = write_kit(folder, "silo", name, plan)
@@ -442,31 +430,14 @@ def _accept_as_silo(document: dict[str, Any], folder: Path, plan: Plan, roster: 
 # ------------------------------------------------------------------------------------------ the silos' common secret
 
 
-def seal(salt: str, box: X25519PublicKey, fingerprint: str) -> dict[str, str]:
-    """The salt, for the holder of one box key alone: X25519 with a key for once, HKDF-SHA256, AES-256-GCM."""
-    once, nonce = X25519PrivateKey.generate(), secrets.token_bytes(12)
-    cipher = AESGCM(_shared(once, box, fingerprint))
-    sealed = cipher.encrypt(nonce, salt.encode(), fingerprint.encode())
-    return {"key": once.public_key().public_bytes_raw().hex(), "nonce": nonce.hex(), "salt": sealed.hex()}
+def seal(salt: str, key: RSAPublicKey) -> str:
+    """The salt, for the holder of one private key alone (RSA-OAEP)."""
+    return key.encrypt(salt.encode(), _SEAL).hex()
 
 
-def _opened(sealed: Mapping[str, str] | None, box: Path, fingerprint: str) -> str | None:
-    """Undo `_seal`; None where nothing was sealed, or the key is gone because it was opened before."""
-    if sealed is None or not box.exists():
-        return None
-    key = read_file(box, lambda content: X25519PrivateKey.from_private_bytes(bytes.fromhex(_word(content))))
+def _opened(sealed: str | None, key: Path) -> str | None:
+    """Undo `seal`; None where nothing was sealed."""
     try:
-        shared = _shared(key, X25519PublicKey.from_public_bytes(bytes.fromhex(sealed["key"])), fingerprint)
-        nonce, content = bytes.fromhex(sealed["nonce"]), bytes.fromhex(sealed["salt"])
-        return AESGCM(shared).decrypt(nonce, content, fingerprint.encode()).decode("ascii")
-    except (InvalidTag, ValueError):
+        return sealed and load_key(key).decrypt(bytes.fromhex(sealed), _SEAL).decode("ascii")
+    except ValueError:
         raise TrustError("the silos' common secret in the admission was not made for this silo") from None
-
-
-def _word(content: bytes) -> str:
-    return content.decode("ascii").strip()
-
-
-def _shared(own: X25519PrivateKey, other: X25519PublicKey, fingerprint: str) -> bytes:
-    info = b"fmtc-salt-1" + bytes.fromhex(fingerprint)
-    return HKDF(SHA256(), 32, None, info).derive(own.exchange(other))

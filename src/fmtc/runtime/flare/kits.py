@@ -49,7 +49,6 @@ class Kit:
     role: str  # "silo" or "coordinator"
     name: str
     plan: Plan
-    expires: datetime
 
     @property
     def site(self) -> str:
@@ -78,6 +77,11 @@ class Kit:
         return self.startup / f"{name}.crt", self.startup / f"{name}.key"
 
     @property
+    def expires(self) -> datetime:
+        """Until when the certificate is valid."""
+        return validity(self.credentials[0])[1]
+
+    @property
     def salt(self) -> str:
         """The secret that all silos share and the coordinator does not have."""
         return read_salt(self.path / SALT)
@@ -99,13 +103,9 @@ class Kit:
             )
         about = read_json(file)
         check_schema(file, about, "fmtc kit", KIT_FORMAT)
-        check_form(file, about, {"role": str, "name": str, "plan": dict, "expires": str})
-        plan = plan_in(file, about["plan"])
-        try:
-            kit = cls(path, about["role"], about["name"], plan, datetime.fromisoformat(about["expires"]))
-        except ValueError as error:
-            raise KitError(f"{file} is damaged: {error}") from None
-        if (kit.role, kit.name) not in [("coordinator", "coordinator"), *(("silo", silo) for silo in plan.silos)]:
+        check_form(file, about, {"role": str, "name": str, "plan": dict})
+        kit = cls(path, about["role"], about["name"], plan_in(file, about["plan"]))
+        if (kit.role, kit.name) not in [("coordinator", "coordinator"), *(("silo", silo) for silo in kit.plan.silos)]:
             raise KitError(f"{file} is damaged: {kit.role} {kit.name!r} is not in the plan")
         if role is not None and kit.role != role:
             raise KitError(f"{path} is the kit of a {kit.role}, not of a {role}")
@@ -178,17 +178,19 @@ class Kit:
 
 def write_kit(folder: Path, role: str, name: str, plan: Plan) -> Kit:
     """Write what makes a folder with a certificate a kit, and a note on what it is for."""
-    workspace = folder / "server" if role == "coordinator" else folder
-    certificate = workspace / "startup" / ("server.crt" if role == "coordinator" else "client.crt")
-    _write_readme(folder, workspace, plan, role, name)
-    about = {
-        "kind": "fmtc kit",
-        "schema": KIT_FORMAT,
-        "role": role,
-        "name": name,
-        "plan": asdict(plan),
-        "expires": validity(certificate)[1].isoformat(),
-    }
+    for theirs in folder.rglob("readme.txt"):  # FLARE's words about scripts that are not here
+        theirs.unlink()
+    if role == "coordinator":
+        who, command = "the coordinator", "coordinate --kit FOLDER -k 4 --out run"
+    else:
+        who, command = f"silo {name}", "join --kit FOLDER --data FILE --out ours"
+    text = (
+        f"The kit of {who} in the federation {plan.name}, which meets at {plan.host}:{plan.port}.\n"
+        f"It holds a private key: keep it to yourself.\n\n"
+        f"    fmtc {command}\n    fmtc doctor --kit FOLDER\n"
+    )
+    (folder / "README.txt").write_text(text, encoding="utf-8")
+    about = {"kind": "fmtc kit", "schema": KIT_FORMAT, "role": role, "name": name, "plan": asdict(plan)}
     write_json(folder / KIT_FILE, about, secret=True)
     return Kit.read(folder)
 
@@ -218,7 +220,7 @@ def _rules(file: Path) -> dict[str, Any]:
     """What a file of FLARE's says, but for the address of the coordinator."""
     rules: dict[str, Any] = read_json(file, dict)
     if isinstance(rules.get("servers"), list):
-        rules["servers"] = [one | {"service": None} for one in rules["servers"]]
+        rules["servers"] = [one | {"service": None} if isinstance(one, dict) else one for one in rules["servers"]]
     return rules
 
 
@@ -307,22 +309,6 @@ def _edit(path: Path, place: tuple[str | int, ...], value: Any) -> None:
         inner = inner[step]
     inner[place[-1]] = value
     write_json(path, document)
-
-
-def _write_readme(kit: Path, workspace: Path, plan: Plan, role: str, name: str) -> None:
-    """Say what a kit is for, instead of FLARE's words about scripts that are not here."""
-    for theirs in workspace.rglob("readme.txt"):
-        theirs.unlink()
-    if role == "coordinator":
-        who, command = "the coordinator", "coordinate --kit FOLDER -k 4 --out run"
-    else:
-        who, command = f"silo {name}", "join --kit FOLDER --data FILE --out ours"
-    text = (
-        f"The kit of {who} in the federation {plan.name}, which meets at {plan.host}:{plan.port}.\n"
-        f"It holds a private key: keep it to yourself.\n\n"
-        f"    fmtc {command}\n    fmtc doctor --kit FOLDER\n"
-    )
-    (kit / "README.txt").write_text(text, encoding="utf-8")
 
 
 def write_secret(path: Path, text: str) -> None:
