@@ -208,7 +208,7 @@ class Outbox:
         """Let the kind of an error leave, and nothing else of it."""
         answer = Failure(error=type(error).__name__)
         fields = [self._described(name, value) for name, value in pack(answer).items()]
-        self._record(_place(message), "", FAILURE, fields)
+        self._record(placed(message), "", FAILURE, fields)
         return answer
 
     def _record(
@@ -261,7 +261,7 @@ class Outbox:
         self._approved |= {(phase.name, finding.rule) for finding in held}
 
 
-def _place(message: Message | None) -> Message:
+def placed(message: Message | None) -> Message:
     """Where in a run a failure happened; what a message says of that may be the very thing that is wrong with it."""
     if message is None:
         return Message("", None)

@@ -7,14 +7,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..artifacts.files import check_schema, jsonable, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
 from ..errors import AbortedError, ClientError, DataError, FileError, InputError, OwnError, TrustError
 from ..models.shared import SHARED, Shared
 from ..privacy.ledger import Total, Totals, add
-from ..protocol.base import Message, dropped, pack, unpack
+from ..protocol.base import Message, dropped
 from ..protocol.common import END, SURVEY, VERDICT, told
 from ..protocol.outcome import kept
 from .driver import RoundRecord, RunRecord, Transport, add_received, run, with_server
@@ -146,12 +144,10 @@ def _write_late(spec: RunSpec, server: Any, late: Mapping[str, tuple[Message, ..
     arrays, values = flatten(server, SERVER)
     asked: dict[str, list[Any]] = {}
     for place, (cid, messages) in enumerate(late.items()):
-        asked[cid] = []
-        for turn, message in enumerate(messages):
-            flat = pack(message.ask)
-            arrays |= {f"{place}/{turn}/{n}": value for n, value in flat.items() if isinstance(value, np.ndarray)}
-            rest = {n: value for n, value in flat.items() if not isinstance(value, np.ndarray)}
-            asked[cid].append([message.phase, message.round_no, message.last_round, message.turn, rest])
+        flat = [flatten(message, f"{place}/{turn}/") for turn, message in enumerate(messages)]
+        asked[cid] = [rest for _, rest in flat]
+        for inner, _ in flat:
+            arrays |= inner
     values = {"": type(server).__name__, **values}
     write_tensors(spec.folder / LATE, arrays, {"server": values, "asked": asked})
 
@@ -172,11 +168,11 @@ def _read_late(spec: RunSpec, client_ids: tuple[str, ...]) -> tuple[Any, dict[st
     return server, late
 
 
-def _message(spec: RunSpec, line: list[Any], arrays: Mapping[str, Any], above: str) -> Message:
+def _message(spec: RunSpec, rest: dict[str, Any], arrays: Mapping[str, Any], above: str) -> Message:
     """A message of `_write_late`; its arrays have names that begin with `above`."""
-    phase, round_no, last_round, turn, rest = line
-    flat = {name.removeprefix(above): array for name, array in arrays.items() if name.startswith(above)}
-    return Message(phase, unpack(spec.method.phase(phase).Ask, {**flat, **rest}), round_no, last_round, turn)
+    values = {name: value for name, value in rest["ask"].items() if name}
+    ask = unflatten(spec.method.phase(rest["phase"]).Ask, arrays, values, f"{above}ask/")
+    return Message(**rest | {"ask": ask})
 
 
 def _differ(transport: Transport, spec: RunSpec, events: Channel) -> bool:
@@ -260,9 +256,8 @@ def read_record(path: Path) -> tuple[RunRecord, dict[str, Any]]:
     arrays, about = read_tensors(path)
     check_schema(path, about, "fmtc consensus", RESULT_FORMAT)
     try:
-        known = {"roster": "", "held": []} | about
         saved: dict[str, Any] = {
-            name: tuple(known[name]) if isinstance(known[name], list) else known[name] for name in SAVED
+            name: tuple(about[name]) if isinstance(about[name], list) else about[name] for name in SAVED
         }
         record = RunRecord(
             tuple(RoundRecord.from_dict(line) for line in about["history"]),

@@ -438,10 +438,6 @@ class _Run:
         check_schema(path, about, "server checkpoint", CHECKPOINT_FORMAT)
         if about["schema"] < CHECKPOINT_FORMAT:
             raise FileError(f"{path} was written by an older version of fmtc, which alone can resume it; start again")
-        if about.get("method", self.method.name) != self.method.name:
-            raise FileError(
-                f"the checkpoint in {self.folder} is of {about['method']}, this run is of {self.method.name}"
-            )
         try:
             self._check_same_run(about)
             server = self.method.open_server(self.transport.client_ids, self.settings, self.weights)

@@ -37,9 +37,9 @@ from ..privacy.floor import Floor
 from ..privacy.identity import KitIdentity
 from ..privacy.keys import Keys, Rosters
 from ..privacy.ledger import LEDGER, FileLedger
-from ..privacy.outbox import Outbox, Payloads
+from ..privacy.outbox import Outbox, Payloads, placed
 from ..privacy.rules import QUIET, Policy, Rules
-from ..protocol.base import Failure, Message, is_count
+from ..protocol.base import Failure, Message
 from ..protocol.method import ClientResult, method_of
 from ..tables.reading import Reading
 from .clock import SYSTEM, Clock
@@ -238,10 +238,8 @@ class KitClient:
 
     def fail(self, message: Message | None, error: Exception) -> Failure:
         """Keep an error in the kit; the kind of it leaves."""
-        place = message or Message("", None)
-        phase = place.phase if isinstance(place.phase, str) else ""
-        number = place.round_no if is_count(place.round_no) else 0
-        self._tell("error", phase=phase, round=number, why=str(error), kind=type(error).__name__)
+        place = placed(message)
+        self._tell("error", phase=place.phase, round=place.round_no, why=str(error), kind=type(error).__name__)
         return self.node.outbox.fail(message, error)
 
     def _tell(self, kind: str, /, **facts: Any) -> None:

@@ -16,7 +16,6 @@ from ..linalg.sparse import on_cores
 from ..linalg.threads import one_thread
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, write_lines
 from ..privacy.outbox import Outbox
-from ..privacy.rules import Rules
 from ..protocol.base import Message, Phase, message_bytes, nbytes
 from ..protocol.graph.view import METHOD
 from ..protocol.method import ClientResult, Method
@@ -47,8 +46,6 @@ class LocalTransport(Transport):
         FMTC unless another one is given.
     device : str
         Where clients compute: ``"cpu"``, or a device of PyTorch such as ``"cuda"``.
-    rules : Rules, optional
-        What is looked at before an answer leaves a client. By default only that no centre is a row.
     run_id : str
         Names the run in the ledgers.
     ledgers : mapping of client id to MemoryLedger, optional
@@ -79,13 +76,12 @@ class LocalTransport(Transport):
         *,
         method: Method = METHOD,
         device: str = HOST,
-        rules: Rules | None = None,
         run_id: str = RUN,
         ledgers: Mapping[str, MemoryLedger] | None = None,
     ):
         from joblib import effective_n_jobs
 
-        self.settings, self.method, self.rules, self.run_id = settings, method, rules, run_id
+        self.settings, self.method, self.run_id = settings, method, run_id
         self.n_jobs = n_jobs
         self.cores = effective_n_jobs(n_jobs)
         self.pool = ThreadPoolExecutor(self.cores, initializer=_calm)  # no thread before there is work for two
@@ -100,7 +96,7 @@ class LocalTransport(Transport):
             self.nodes[cid].restore(opened(), 0)
 
     def _outbox(self, cid: str) -> Outbox:
-        return Outbox(self.ledgers[cid], cid, self.run_id, keys=self.keys.get(cid), rules=self.rules)
+        return Outbox(self.ledgers[cid], cid, self.run_id, keys=self.keys.get(cid))
 
     @property
     def client_ids(self) -> tuple[str, ...]:

@@ -11,9 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from . import compat  # noqa: F401 (first: without FLARE it says what to install)
-
-# isort: split
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -22,15 +19,7 @@ from cryptography.x509.oid import NameOID
 from ...artifacts.files import check_form, check_schema, new_folder, read_file, read_json, write_file, write_json
 from ...artifacts.locks import held
 from ...errors import FileError, KitError, nearest_names
-from ...privacy.identity import (
-    AUTHORITY,
-    SITE,
-    Trust,
-    fingerprint_of,
-    parse_key,
-    read_revoked,
-    rsa_key,
-)
+from ...privacy import identity
 from ..kitclient import SALT, read_salt
 from .enrol import (
     CERTIFICATES,
@@ -67,7 +56,7 @@ def found(plan: Plan, out: Path) -> Kit:
         home = folder / "authority"
         home.mkdir()
         write_json(home / "cert.json", root)
-        write_file(home / AUTHORITY, root["root_cert"].encode())
+        write_file(home / identity.AUTHORITY, root["root_cert"].encode())
         write_secret(home / SALT, secrets.token_hex(32))
         made = {path: (folder / COORDINATOR / path).read_text() for path in CERTIFICATES[COORDINATOR]}
         issued = [{"name": COORDINATOR, "path": path, "certificate": text} for path, text in made.items()]
@@ -101,7 +90,7 @@ class Authority:
             raise KitError(f"{folder} is not the authority/ folder that `fmtc federation init` made")
         file = folder / "cert.json"
         root = read_json(file, {"root_cert": str, "root_pri_key": str})
-        key = read_file(file, lambda _: parse_key(root["root_pri_key"].encode()))
+        key = read_file(file, lambda _: identity.parse_key(root["root_pri_key"].encode()))
         return cls(folder, certificate_in(root["root_cert"], str(file)), key)
 
     def held(self) -> contextlib.AbstractContextManager[None]:
@@ -141,7 +130,7 @@ class Authority:
         """Sign a new roster, with `gone` added to the certificates that no longer count."""
         number, lines, begins = 0, [], datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
         if (self.folder / ROSTER).exists():
-            last = read_revoked(self.roster.document["revoked"].encode(), self.certificate)
+            last = identity.read_revoked(self.roster.document["revoked"].encode(), self.certificate)
             number, lines, begins = self.roster.number + 1, list(last), last.last_update_utc
         if gone:  # OpenSSL takes the later of two lists, and counts in seconds
             begins = max(datetime.now(UTC).replace(microsecond=0), begins + timedelta(seconds=1))
@@ -153,7 +142,7 @@ class Authority:
         builder = x509.CertificateRevocationListBuilder(
             self.certificate.subject, begins, self.certificate.not_valid_after_utc, revoked_certificates=lines
         )
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(rsa_key(self.certificate))
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(identity.rsa_key(self.certificate))
         builder = builder.add_extension(x509.CRLNumber(number), False).add_extension(issuer, False)
         document = {
             "kind": "fmtc roster",
@@ -223,14 +212,14 @@ class Authority:
         sealed = {name: seal(salt, asked.key) for name, asked in requests.items()}
         for name, asked in requests.items():
             subject = x509.Name([
-                x509.NameAttribute(NameOID.COMMON_NAME, SITE + name),
+                x509.NameAttribute(NameOID.COMMON_NAME, identity.SITE + name),
                 x509.NameAttribute(NameOID.ORGANIZATION_NAME, organisation(name)),
             ])  # fmt: skip
             extensions: tuple[tuple[x509.ExtensionType, bool], ...] = (
                 (x509.BasicConstraints(False, None), True),
                 (x509.SubjectKeyIdentifier.from_public_key(asked.key), False),
-                (x509.AuthorityKeyIdentifier.from_issuer_public_key(rsa_key(self.certificate)), False),
-                (x509.SubjectAlternativeName([x509.DNSName(SITE + name)]), False),
+                (x509.AuthorityKeyIdentifier.from_issuer_public_key(identity.rsa_key(self.certificate)), False),
+                (x509.SubjectAlternativeName([x509.DNSName(identity.SITE + name)]), False),
             )
             silos[name] = self._issue(name, "startup/client.crt", subject, asked.key, extensions)
         roster = self.publish(silos, planned, ())
@@ -289,7 +278,7 @@ class Authority:
     def _to_renew(self, names: Sequence[str], known: Sequence[str]) -> list[tuple[str, str, x509.Certificate]]:
         """Name, place in the kit and last certificate of parties; refuses those that do not count any more."""
         last = {(whose, path): certificate for whose, path, certificate in self._issued}
-        trust, found = Trust.read(self.folder), []
+        trust, found = identity.Trust.read(self.folder), []
         for name in names:
             if name not in known:
                 raise KitError(f"{name!r} has no certificate to renew; {nearest_names(name, known)}")
@@ -304,8 +293,8 @@ class Authority:
 
     def _burnt(self) -> set[str]:
         """Fingerprints of the keys whose certificates were revoked."""
-        trust = Trust.read(self.folder)
-        return {fingerprint_of(certificate) for *_, certificate in self._issued if trust.is_revoked(certificate)}
+        trust = identity.Trust.read(self.folder)
+        return {identity.fingerprint_of(one) for *_, one in self._issued if trust.is_revoked(one)}
 
 
 def _role(name: str) -> str:

@@ -18,7 +18,6 @@ VERIFIED = ("2.9.0",)  # whose inner parts were checked; pyproject.toml allows t
 try:
     import nvflare
     import psutil
-    from cryptography import x509
 except ImportError as error:
     raise ImportError("a federation of processes needs nvflare: pip install 'fmtc[federation]'") from error
 

@@ -29,7 +29,7 @@ from ...artifacts.runs import installed as version_of
 from ...errors import FileError, KitError, TrustError
 from ...privacy.identity import validity
 from ..clock import SYSTEM, Clock
-from .plan import is_loopback
+from .plan import ASK_FOR_ANOTHER, is_loopback
 from .serve import honour
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ FLARE = ("2.9.0",)  # `compat.VERIFIED`, for machines without FLARE
 SOON = timedelta(days=30)  # a certificate that ends within this time gets a warning
 DRIFT = timedelta(minutes=5)  # clocks may differ by this much
 NEEDED, WANTED = 100 * 10**6, 10**9  # bytes free: without the first nothing works, FLARE's logs may grow to the second
-ASK_FOR_ANOTHER = "ask the organiser of the federation for a new one (`fmtc federation request` makes the request)"
 PROXIES = {f"{kind}_proxy" for kind in ("http", "https", "ws", "wss", "all", "grpc")}
 TIMEOUT = 5.0
 SERVER = "server"  # the coordinator's name in its certificate

@@ -18,9 +18,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import compat  # noqa: F401 (first: without FLARE it says what to install)
-
-# isort: split
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.padding import MGF1, OAEP
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, generate_private_key
@@ -31,30 +28,7 @@ from cryptography.x509.oid import NameOID
 from ...artifacts.files import check_form, check_schema, read_file, read_json, tighten, write_file, write_json
 from ...artifacts.locks import held
 from ...errors import FileError, InputError, KitError, TrustError, UsageError
-from ...privacy.identity import (
-    AUTHORITY,
-    LEAST_BITS,
-    PINS,
-    REVOKED,
-    SITE,
-    Trust,
-    check_pins,
-    common_name,
-    fingerprint_of,
-    is_key_of,
-    is_signed,
-    key_code,
-    load_certificate,
-    load_key,
-    parse_certificate,
-    read_pins,
-    read_revoked,
-    revoked_number,
-    roster_code,
-    rsa_key,
-    signature_of,
-    write_pins,
-)
+from ...privacy import identity
 from ..kitclient import SALT
 from .kits import ADMIN, LOCK, ROSTER, WAITING, Kit, make_silo, write_kit, write_secret
 from .plan import NAME, Plan, plan_in
@@ -82,7 +56,7 @@ def _canonical(document: Mapping[str, Any]) -> bytes:
 
 def signed(document: dict[str, Any], key: RSAPrivateKey) -> dict[str, Any]:
     """The document with a signature of all its other parts."""
-    return document | {"signature": base64.b64encode(signature_of(_canonical(document), key)).decode()}
+    return document | {"signature": base64.b64encode(identity.signature_of(_canonical(document), key)).decode()}
 
 
 def _check_signature(document: Mapping[str, Any], key: RSAPublicKey, what: str) -> None:
@@ -90,7 +64,7 @@ def _check_signature(document: Mapping[str, Any], key: RSAPublicKey, what: str) 
         signature = base64.b64decode(document["signature"], validate=True)
     except ValueError:
         signature = b""
-    if not is_signed(_canonical(document), signature, key):
+    if not identity.is_signed(_canonical(document), signature, key):
         raise TrustError(f"{what} was changed after it was signed, or is of somebody else")
 
 
@@ -102,7 +76,7 @@ def as_pem(thing: Any) -> str:
 def certificate_in(text: str, what: str) -> x509.Certificate:
     """The certificate in a part of a document."""
     try:
-        return parse_certificate(text.encode())
+        return identity.parse_certificate(text.encode())
     except Exception as error:  # whatever a parser raises, as in `read_file`
         raise FileError(f"{what} is damaged: {(str(error) or type(error).__name__).splitlines()[0]}") from None
 
@@ -140,12 +114,12 @@ class Roster:
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """SHA-256 of the public key of each silo that was admitted."""
-        return {name: fingerprint_of(certificate_in(text, "the roster")) for name, text in self.silos.items()}
+        return {name: identity.fingerprint_of(certificate_in(text, "the roster")) for name, text in self.silos.items()}
 
     @cached_property
     def code(self) -> str:
         """What two people compare on the telephone; all zeros while nobody is admitted."""
-        return roster_code(self.fingerprints) if self.silos else "0000-0000-0000-0000"
+        return identity.roster_code(self.fingerprints) if self.silos else "0000-0000-0000-0000"
 
     @classmethod
     def check(cls, document: Any, authority: x509.Certificate, what: Any = "the roster") -> Roster:
@@ -153,14 +127,15 @@ class Roster:
         check_schema(what, document, "fmtc roster", 1)
         form = {"number": int, "silos": {str: str}, "planned": [str], "revoked": str, "signature": str}
         check_form(what, document, form)
-        _check_signature(document, rsa_key(authority), str(what))
+        _check_signature(document, identity.rsa_key(authority), str(what))
         roster = cls(document)
-        revoked = Trust(authority, read_revoked(document["revoked"].encode(), authority, what))
+        revoked = identity.Trust(authority, identity.read_revoked(document["revoked"].encode(), authority, what))
         for name, text in roster.silos.items():
             one = certificate_in(text, str(what))
-            if common_name(one) != SITE + name or revoked.is_revoked(one) or name not in roster.planned:
+            wrong = identity.common_name(one) != identity.SITE + name
+            if wrong or revoked.is_revoked(one) or name not in roster.planned:
                 raise TrustError(f"{what} contradicts itself about silo {name!r}")
-        if revoked_number(revoked.revoked) != roster.number:
+        if identity.revoked_number(revoked.revoked) != roster.number:
             raise TrustError(f"{what} contradicts itself: its list of revoked certificates is of another day")
         return roster
 
@@ -168,7 +143,7 @@ class Roster:
     def read(cls, startup: Path) -> Roster:
         """The roster that a kit has."""
         path = startup / ROSTER
-        return cls.check(read_json(path), load_certificate(startup / AUTHORITY), path)
+        return cls.check(read_json(path), identity.load_certificate(startup / identity.AUTHORITY), path)
 
     def write(self, startup: Path) -> None:
         """Keep it in a kit, with the list of revoked certificates apart, for OpenSSL."""
@@ -177,7 +152,7 @@ class Roster:
 
     def write_revoked(self, startup: Path) -> None:
         """Keep only the list of revoked certificates."""
-        write_file(startup / REVOKED, self.document["revoked"].encode(), secret=True)
+        write_file(startup / identity.REVOKED, self.document["revoked"].encode(), secret=True)
 
 
 def newer(old: Roster, new: Roster) -> bool:
@@ -200,21 +175,23 @@ def strangers(kit: Kit, roster: Roster) -> list[str]:
     roster : Roster
         One that the authority signed.
     """
-    return _strangers(kit.path, kit.name, load_certificate(kit.credentials[0]), roster)
+    return _strangers(kit.path, kit.name, identity.load_certificate(kit.credentials[0]), roster)
 
 
 def _strangers(folder: Path, name: str, certificate: x509.Certificate, roster: Roster) -> list[str]:
     shown = dict(roster.fingerprints)
     listed_as = shown.pop(name, None)
-    if listed_as != fingerprint_of(certificate):
+    if listed_as != identity.fingerprint_of(certificate):
         what = "does not name us" if listed_as is None else f"names another key ({listed_as[:16]}…) for us"
         raise TrustError(f"the roster of the federation {what}: ask the organiser what happened to silo {name!r}")
-    return check_pins(shown, read_pins(folder / PINS))
+    return identity.check_pins(shown, identity.read_pins(folder / identity.PINS))
 
 
 def pin(kit: Kit, roster: Roster) -> None:
     """Pin the keys of a roster that a person has accepted, and keep the roster."""
-    write_pins(kit.path / PINS, {name: found for name, found in roster.fingerprints.items() if name != kit.name})
+    identity.write_pins(
+        kit.path / identity.PINS, {name: found for name, found in roster.fingerprints.items() if name != kit.name}
+    )
     roster.write(kit.startup)
     write_secret(kit.startup / ACCEPTED, str(roster.number))
 
@@ -232,7 +209,7 @@ def receive(kit: Kit, document: Any, what: Any = "the roster") -> Roster:
     accepts its members, see `strangers` and `pin`.
     """
     try:
-        roster = Roster.check(document, load_certificate(kit.startup / AUTHORITY), what)
+        roster = Roster.check(document, identity.load_certificate(kit.startup / identity.AUTHORITY), what)
     except InputError as error:
         raise TrustError(f"the roster that came is no roster: {error}") from None
     known = Roster.read(kit.startup)
@@ -288,7 +265,7 @@ def request(folder: Path, name: str = "", *, force: bool = False) -> dict[str, A
     key = generate_private_key(65537, 2048)
     text = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()).decode()
     write_secret(startup / NEXT_KEY, text.strip())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, SITE + name)])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, identity.SITE + name)])
     asked = x509.CertificateSigningRequestBuilder(subject).sign(key, SHA256())
     document = {"kind": "fmtc request", "schema": 2, "request": as_pem(asked)}
     write_json(folder / WAITING, document)
@@ -306,7 +283,7 @@ class Request:
     @cached_property
     def code(self) -> str:
         """What organiser and silo compare on the telephone."""
-        return key_code(self.fingerprint)
+        return identity.key_code(self.fingerprint)
 
     @classmethod
     def check(cls, document: Any, what: Any = "the request") -> Request:
@@ -315,15 +292,15 @@ class Request:
         check_form(what, document, {"request": str})
         try:
             asked = x509.load_pem_x509_csr(document["request"].encode())
-            name = common_name(asked).removeprefix(SITE)
+            name = identity.common_name(asked).removeprefix(identity.SITE)
         except ValueError as error:
             raise FileError(f"{what} is damaged: {str(error).splitlines()[0]}") from None
         key = asked.public_key()
-        if not isinstance(key, RSAPublicKey) or key.key_size < LEAST_BITS:
-            raise KitError(f"{what} is for a key that is not RSA of at least {LEAST_BITS} bits")
+        if not isinstance(key, RSAPublicKey) or key.key_size < identity.LEAST_BITS:
+            raise KitError(f"{what} is for a key that is not RSA of at least {identity.LEAST_BITS} bits")
         if not asked.is_signature_valid:
             raise TrustError(f"{what} is not signed by the key that it names")
-        return cls(name, key, fingerprint_of(asked))
+        return cls(name, key, identity.fingerprint_of(asked))
 
 
 def accept(document: Any, folder: Path, what: Any = "the admission") -> Kit:
@@ -355,16 +332,16 @@ def _accept_admission(document: Any, folder: Path, what: Any) -> Kit:
         "roster": dict, "sealed": (str, None), "signature": str,
     })  # fmt: skip
     authority = certificate_in(document["authority"], str(what))
-    _check_signature(document, rsa_key(authority), str(what))
+    _check_signature(document, identity.rsa_key(authority), str(what))
     role, name = document["role"], document["name"]
     startup = folder / ("server/startup" if role == COORDINATOR else "startup")
-    if (startup / AUTHORITY).exists() and load_certificate(startup / AUTHORITY) != authority:
+    if (startup / identity.AUTHORITY).exists() and identity.load_certificate(startup / identity.AUTHORITY) != authority:
         raise TrustError(f"{what} is of another authority than the kit {folder}")
     if set(document["certificates"]) != set(CERTIFICATES.get(role, ())):
         raise FileError(f"{what} is damaged: it holds other certificates than those of a {role}")
     plan = plan_in(what, document["plan"])
     roster = Roster.check(document["roster"], authority, what)
-    trust = Trust(authority, read_revoked(document["roster"]["revoked"].encode(), authority))
+    trust = identity.Trust(authority, identity.read_revoked(document["roster"]["revoked"].encode(), authority))
     for path, text in document["certificates"].items():
         certificate = certificate_in(text, str(what))
         trust.check(name, certificate.public_bytes(Encoding.DER), datetime.now(UTC), CERTIFICATES[role][path])
@@ -384,10 +361,10 @@ def _key_file(folder: Path, path: str, certificate: x509.Certificate, what: Any)
     """The file with the key of a certificate; refuses one for a key that is not here."""
     place = (folder / path).parent
     for file in (place / NEXT_KEY, (folder / path).with_suffix(".key")):
-        if file.exists() and is_key_of(file, certificate):
+        if file.exists() and identity.is_key_of(file, certificate):
             return file
     raise KitError(
-        f"{what} is the answer to another request: its key ({fingerprint_of(certificate)[:16]}…) is not here"
+        f"{what} is the answer to another request: its key ({identity.fingerprint_of(certificate)[:16]}…) is not here"
     )
 
 
@@ -411,7 +388,7 @@ def _accept_as_silo(document: dict[str, Any], folder: Path, told: tuple[Plan, Ro
         raise KitError(f"{what} lacks the silos' common secret; ask the organiser to admit the request again")
     _strangers(folder, name, certificate, roster)  # before anything is written
     make_silo(plan, name, folder)
-    write_file(startup / AUTHORITY, document["authority"].encode())
+    write_file(startup / identity.AUTHORITY, document["authority"].encode())
     if salt is not None:
         write_secret(folder / SALT, salt)
     if key.name == NEXT_KEY:
@@ -438,6 +415,6 @@ def seal(salt: str, key: RSAPublicKey) -> str:
 def _opened(sealed: str | None, key: Path) -> str | None:
     """Undo `seal`; None where nothing was sealed."""
     try:
-        return sealed and load_key(key).decrypt(bytes.fromhex(sealed), _SEAL).decode("ascii")
+        return sealed and identity.load_key(key).decrypt(bytes.fromhex(sealed), _SEAL).decode("ascii")
     except ValueError:
         raise TrustError("the silos' common secret in the admission was not made for this silo") from None

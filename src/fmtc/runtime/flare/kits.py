@@ -24,7 +24,7 @@ from ...errors import FederationError, KitError, TrustError
 from ...privacy.identity import AUTHORITY, REVOKED, Trust, common_name, is_key_of, load_certificate, validity
 from ..kitclient import SALT, read_salt
 from . import compat
-from .plan import Plan, is_loopback, organisation, plan_in
+from .plan import ASK_FOR_ANOTHER, Plan, is_loopback, organisation, plan_in
 
 KIT_FORMAT = 2
 KIT_FILE = "kit.json"
@@ -38,7 +38,6 @@ EXECUTOR = "fmtc.runtime.flare.adapter.FmtcExecutor"
 RESOURCES = "resources.json"  # in `local`: which classes a job may use, and FLARE's own components
 RESOURCES_TEMPLATE = "resources.template.json"  # the coordinator's, before it is known where the server keeps its jobs
 STORE = "{store}"  # in that template: where the server keeps its jobs
-ASK_FOR_ANOTHER = "ask the organiser of the federation for a new one (`fmtc federation request` makes the request)"
 
 
 @dataclass(frozen=True)

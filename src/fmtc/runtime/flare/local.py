@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
@@ -59,12 +60,14 @@ class LocalFederation:
         self.party = secrets.token_hex(8)
 
     def __enter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory(prefix="fmtc-", ignore_cleanup_errors=True)
-        self.folder = Path(self._folder.name)
-        try:
+        with ExitStack() as stack:
+            made = stack.enter_context(TemporaryDirectory(prefix="fmtc-", ignore_cleanup_errors=True))
+            self.folder = Path(made)
+            stack.callback(lambda: stop_all(self.processes.values()))
             plan = Plan("local", "localhost", free_port(), tuple(self.sources), self.lost_after)
             first, *others = enrol(plan, self.folder / "kits")
             self.coordinator = Coordinator(first)
+            stack.callback(self.coordinator.close)
             sites = {source.client_id: name for name, source in self.sources.items()}
             for kit in others:
                 source = replace(self.sources[kit.name], sites=sites)
@@ -75,18 +78,11 @@ class LocalFederation:
                 self.kits[source.client_id] = kit
             for cid in self.kits:
                 self.start(cid)
-        except BaseException:
-            self.__exit__()
-            raise
+            self._kept = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            if hasattr(self, "coordinator"):
-                self.coordinator.close()
-        finally:
-            stop_all(self.processes.values())
-            self._folder.cleanup()
+        self._kept.close()
 
     def start(self, cid: str) -> None:
         """Start the process of a client."""

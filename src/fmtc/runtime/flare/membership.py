@@ -83,12 +83,6 @@ class Membership:
         self.kit.check()
         return roster
 
-    def _check(self, roster: Roster) -> None:
-        """Raise `TrustError` where nobody here has accepted a roster: then nothing leaves."""
-        unknown = strangers(self.kit, roster)
-        if unknown or not accepted(self.kit):
-            raise TrustError(f"silo {listed(unknown)} of the roster {roster.code} was not accepted; nothing was sent")
-
     def _start(self) -> None:
         self.process = self.start(self.kit, self.party)
         self.connected, self._warned, self._started = False, False, self.clock.monotonic()
@@ -188,7 +182,9 @@ class Membership:
         roster = self._receive()
         if strangers(self.kit, roster) or not accepted(self.kit):
             yield {"event": "roster", "roster": roster}
-        self._check(roster)
+        unknown = strangers(self.kit, roster)
+        if unknown or not accepted(self.kit):  # then nothing leaves
+            raise TrustError(f"silo {listed(unknown)} of the roster {roster.code} was not accepted; nothing was sent")
         self._start()
 
     @property

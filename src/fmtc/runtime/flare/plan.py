@@ -15,6 +15,7 @@ from ...errors import FileError, KitError
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
+ASK_FOR_ANOTHER = "ask the organiser of the federation for a new one (`fmtc federation request` makes the request)"
 RESERVED = ("coordinator", "authority")  # folders that `provision` makes beside the silos' kits
 
 
