@@ -28,7 +28,6 @@ from fmtc.protocol.base import Message
 from fmtc.protocol.common import END
 from fmtc.protocol.method import view_method
 from fmtc.runtime.flare import doctor, membership, supervise
-from fmtc.runtime.flare import enrol as enrol_module
 from fmtc.runtime.flare.authority import Authority, enrol
 from fmtc.runtime.flare.enrol import request
 from fmtc.runtime.flare.kits import Kit
@@ -203,8 +202,7 @@ def home(original, tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(supervise, "Process", interrupted)
     monkeypatch.setattr(supervise, "check_port", lambda *_, **__: None)
     monkeypatch.setattr(doctor, "greet", lambda kit: doctor.Greeting([], None))
-    for module in (enrol_module, identity):
-        monkeypatch.setattr(module, "roster_code", lambda prints: CODE)  # which is slow on purpose
+    monkeypatch.setattr(identity, "roster_code", lambda prints: CODE)  # which is slow on purpose
     shutil.copytree(original, tmp_path / "home")
     monkeypatch.chdir(tmp_path / "home")
     return tmp_path / "home"
