@@ -70,7 +70,7 @@ def fit(
     words: Words,
     **settings: Any,
 ) -> None:
-    """Cluster silos: one file each, or one file with --client-column.
+    """Cluster silos: one file each, or one file with --silo-column.
 
     FILES are tables with a header (.csv, .tsv, .jsonl, also .gz; .xlsx, .parquet, .feather), matrices (.npy, .npz,
     dense or SciPy sparse) or AnnData (.h5ad). A silo is named after its file. Identifiers are set aside and label the
@@ -82,7 +82,7 @@ def fit(
 
     Examples:
       fmtc fit north.csv south.csv west.csv -k 4 --out run
-      fmtc fit all.parquet --client-column site --label-column class --drop zip -k 4 --out run
+      fmtc fit all.parquet --silo-column site --label-column class --drop zip -k 4 --out run
       fmtc fit north.csv south.csv -k 5 --text-column notes --id-column id --out run
       fmtc fit *.csv -k 4 --as category:sex,cp --missing drop --append --out run
       fmtc fit *.csv -k 4 --schema run/schema.toml --out again
@@ -178,7 +178,7 @@ def _fit_by_processes(words: Words, model: FMTC, silos: Sequence[tables.Silo], p
     names = {str(place): silo.name for place, silo in enumerate(silos, start=1)}
     with View(words, names, f"{size_of(silos)}: starting processes", model.max_iter, model.tol) as view:
         rows = {silo.name: silo.encoded for silo in silos}
-        model = federate(rows, model, listen=view, min_clients=patience.min_clients, deadline=patience.deadline)
+        model = federate(rows, model, listen=view, min_clients=patience.min_silos, deadline=patience.deadline)
     for name in names.values():
         if name not in model.client_ids_:
             words.note(f"silo {name!r} was lost and has no model")
@@ -207,12 +207,12 @@ def _check_processes(
 ) -> None:
     """Refuse what a federation of processes cannot do, and what only such a one can."""
     if not processes:
-        if patience.min_clients is not None:
-            raise click.UsageError("--min-clients is for --processes")
+        if patience.min_silos is not None:
+            raise click.UsageError("--min-silos is for --processes")
         return
     patience.check(len(files))
     if reading.silo_column is not None:
-        raise click.UsageError("a federation has one file per silo; omit --processes, or --client-column")
+        raise click.UsageError("a federation has one file per silo; omit --processes, or --silo-column")
     if reading.obsm is not None:
         raise click.UsageError("a federation reads tables and matrices; omit --processes, or --obsm")
     if resume:
