@@ -669,7 +669,7 @@ def test_predict_by_silo_column_keeps_the_order_of_the_file(home):
     everything = pl.read_parquet(home / "all.parquet")
     done = fmtc_ok("predict", home / "run", home / "all.parquet", "--silo-column", "site", *ROLES, "--json")
     columns = json.loads(done.stdout)["columns"]
-    assert list(columns) == ["id", "client", "cluster", "probability"]
+    assert list(columns) == ["id", "silo", "cluster", "probability"]
     assert columns["id"] == everything["id"].to_list()
     assert columns["silo"] == everything["site"].to_list()
     tables = [pl.read_csv(home / "run" / "labels" / f"{name}.csv") for name in ("north", "south", "west")]
@@ -1118,7 +1118,7 @@ def test_fmtc_toml_is_not_read_unless_named(home, tmp_path, monkeypatch):
         ("[fit]\nridge = 1\n", "'ridge'"),
         ("[fit.set]\nrigde = 1\n", "'rigde'; did you mean 'ridge'?"),
         ("[fit.set]\nridge = -1\n", "ridge"),
-        ("[predict]\nclients = 'a'\n", "'clients'; did you mean 'client'"),
+        ("[predict]\nsilos = 'a'\n", "'silos'; did you mean 'silo'"),
         ("[fits]\nbeta = 1\n", "[fits]"),
         ("beta = 1\n", "[fit]"),
         ("[fit\n", "TOML"),

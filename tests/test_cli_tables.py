@@ -149,12 +149,12 @@ def test_labels_come_back_to_the_table(home):
     joined = run("explain", "run", "--join", "north.csv").stdout
     assert joined == (home / "run" / "tables" / "north.csv").read_text()
     every = pl.read_csv(run("explain", "--show", "labels", "run").stdout.encode())
-    assert every.columns == ["client", "patient_id", "cluster", "probability"]
+    assert every.columns == ["silo", "patient_id", "cluster", "probability"]
     assert every["silo"].to_list() == ["north"] * 50 + ["south"] * 50
     pl.read_csv("north.csv").reverse().rename({"patient_id": "mrn"})[:3].write_csv("few.csv")
     done = run("explain", "run", "--join", "few.csv", "--silo", "north", "--id", "mrn", "--out", "few-labels.csv")
     few = pl.read_csv("few-labels.csv")
-    expected = dict(every.filter(pl.col("client") == "north").select("patient_id", "cluster").iter_rows())
+    expected = dict(every.filter(pl.col("silo") == "north").select("patient_id", "cluster").iter_rows())
     assert few["cluster"].to_list() == [expected[name] for name in few["mrn"]]
     assert "3 rows" in done.stderr
     assert "no column 'patient_id'" in run("explain", "run", "--join", "few.csv", "--silo", "north", code=3).stderr

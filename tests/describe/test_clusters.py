@@ -463,7 +463,7 @@ def test_a_name_is_kept_and_used_everywhere(run):
     joined = fmtc_run("explain", run, "--join", run.parent / "north.csv").stdout.splitlines()
     assert joined[0] == "id,height,noise,cluster,cluster_name,probability"
     shown = fmtc_run("explain", "--show", "labels", run)
-    assert shown.stdout.splitlines()[0] == "client,id,cluster,cluster_name,probability"
+    assert shown.stdout.splitlines()[0] == "silo,id,cluster,cluster_name,probability"
     assert "without a label" not in shown.stderr
     assert fmtc_run("report", run).exit_code == 0
     page = (run / "report.html").read_text()

@@ -178,7 +178,7 @@ def _fit_by_processes(words: Words, model: FMTC, silos: Sequence[tables.Silo], p
     names = {str(place): silo.name for place, silo in enumerate(silos, start=1)}
     with View(words, names, f"{size_of(silos)}: starting processes", model.max_iter, model.tol) as view:
         rows = {silo.name: silo.encoded for silo in silos}
-        model = federate(rows, model, listen=view, min_clients=patience.min_silos, deadline=patience.deadline)
+        model = federate(rows, model, listen=view, min_clients=patience.min_clients, deadline=patience.deadline)
     for name in names.values():
         if name not in model.client_ids_:
             words.note(f"silo {name!r} was lost and has no model")
@@ -207,7 +207,7 @@ def _check_processes(
 ) -> None:
     """Refuse what a federation of processes cannot do, and what only such a one can."""
     if not processes:
-        if patience.min_silos is not None:
+        if patience.min_clients is not None:
             raise click.UsageError("--min-silos is for --processes")
         return
     patience.check(len(files))

@@ -102,16 +102,16 @@ class Course(Output):
 class Patience:
     """How long a run waits for silos."""
 
-    min_silos: int | None = given("--min-silos", type=int,
+    min_clients: int | None = given("--min-silos", type=int,
                                     help="Continue while this many silos answer; all by default.")  # fmt: skip
     deadline: float = given("--deadline", type=float, default=600.0, show_default=True,
                             help="Seconds a silo has for one answer.")  # fmt: skip
 
     def check(self, silos: int) -> None:
         """Refuse a number of silos that is none, or more than there are."""
-        if self.min_silos is not None and not 1 <= self.min_silos <= silos:
+        if self.min_clients is not None and not 1 <= self.min_clients <= silos:
             raise click.UsageError(
-                f"--min-silos must lie between 1 and the {silos} silos there are, got {self.min_silos}"
+                f"--min-silos must lie between 1 and the {silos} silos there are, got {self.min_clients}"
             )
 
 
