@@ -1547,7 +1547,7 @@ def load_atlas(path: str | Path) -> Atlas:
     >>> X = np.random.default_rng(0).normal(size=(60, 4))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = fmtc.FMTC(3, random_state=0).fit(X).save(folder + "/model")
-    ...     len(load_atlas(path).concepts)
+    ...     len(load_atlas(path).clusters)
     3
     """
     folder = Path(path)
