@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import NotFiniteError
 from ..kernels.centers import row_norms
 from ..kernels.encoding import expanded, expanded_width
 from ..kernels.lift import Lift
@@ -117,22 +116,15 @@ class GraphModel(ClientModel):
 
     # ---------------------------------------------------------------------------------------------- new rows
 
-    def numbers(self, X: Any) -> Any:
-        """New rows as columns of numbers: categories expanded, missing numbers filled."""
-        X = expanded(X, base.sizes_of(self.levels))
-        if self.fill is None or sp.issparse(X) or is_tensor(X) or np.isfinite(_total(X)):
-            return X
-        return np.where(np.isnan(X), self.fill.astype(X.dtype), X)
-
     def design(self, X: Any) -> Any:
-        """New rows as the columns that W takes."""
-        X = self.numbers(X)
+        """New rows as the columns that W takes: categories expanded, missing numbers filled, then lifted."""
+        X = expanded(X, base.sizes_of(self.levels))
+        if self.fill is not None and not sp.issparse(X) and not is_tensor(X) and np.isnan(X).any():
+            X = np.where(np.isnan(X), self.fill.astype(X.dtype), X)
         if self.lift is None:
             return X
         assert self.stretch is not None
-        if not is_tensor(X) and not np.isfinite(_total(X)) and not np.isfinite(X).all():
-            raise NotFiniteError("the rows hold NaN, infinity, or values too large for their number format")
-        return self.lift.apply(Scaling(self.stretch, self.fill).apply(shiftable(X, self.fill)))
+        return self.lift.apply(Scaling(self.stretch, self.fill).apply(base.finite(shiftable(X, self.fill))))
 
     def scaled(self, X: Any) -> Any:
         """New rows in the units of the graph: distances between them are those that it was made of."""
@@ -309,12 +301,6 @@ def project(X: Any, W: Array, mean: Array | None, keep: Array | None = None) -> 
         return Y / row_norms(Y)
 
     return base.blockwise(X, keep, answer)
-
-
-def _total(X: Array) -> float:
-    """Sum of all entries: not finite if one of them is not, or if it is too large."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        return float(X.sum(dtype=np.float64))
 
 
 __all__ = ["GraphModel", "project"]

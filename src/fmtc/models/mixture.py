@@ -34,13 +34,11 @@ class Frame:
     origin: Array | None = None  # r, subtracted from coordinates
 
     @classmethod
-    def of(
-        cls, d: int, scaling: Scaling | None, levels: tuple[int, ...], axes: Array | None, origin: Array | None
-    ) -> Frame:
+    def of(cls, scaling: Scaling | None, levels: tuple[int, ...], axes: Array | None, origin: Array | None) -> Frame:
         """The frame of a run."""
-        units = Scaling(np.ones(d)) if scaling is None else scaling
-        codes_ = np.array(levels, np.int64) if any(levels) else None
-        return cls(None if scaling is None else units.stretch, units.shift, units.keep, codes_, axes, origin)
+        sizes = np.array(levels, np.int64) if any(levels) else None
+        units = (None, None, None) if scaling is None else (scaling.stretch, scaling.shift, scaling.keep)
+        return cls(*units, sizes, axes, origin)
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -124,7 +124,7 @@ def _mixture(server: MixtureServer, settings: Settings) -> dict[str, Member]:
     """Concepts of a mixture over columns."""
     mixture = server.mixture.best(1)
     common, order = mixture.common(0), mixture.order
-    frame = Frame.of(len(settings.levels), server.scaling, settings.levels, mixture.axes, None)
+    frame = Frame.of(server.scaling, settings.levels, mixture.axes, None)
 
     def member(own: Personal | Common, presence: Presence | None = None) -> Member:
         means, shares, profiles = own.means[order], own.shares[order], own.profiles[order]
