@@ -417,7 +417,7 @@ def _read_words(file: Path, kind: str, newest: int, form: Mapping[str, Any]) -> 
     if not file.is_file():
         return None
     document: Any = read_json(file)
-    check_schema(file, document, kind, newest)
+    check_schema(file, document, kind, newest, oldest=1)
     document = {BEFORE.get(name, name): value for name, value in document.items()}
     check_form(file, document, form)
     return document
@@ -531,7 +531,7 @@ def label_table(
     columns: dict[str, Any] = _row_names(silos, order)
     if clients:
         names = [silo.name for silo in silos for _ in silo.rows]
-        columns["client"] = [names[i] for i in order]
+        columns["silo"] = [names[i] for i in order]
     columns |= {"cluster": cluster, "probability": probability[np.arange(len(cluster)), cluster]}
     more = {"outlier": outliers, "confidence": confidence}
     columns |= {name: sorted_by_row(parts) for name, parts in more.items() if parts is not None}
@@ -545,7 +545,7 @@ def _row_names(silos: Sequence[Silo], order: Array) -> dict[str, Any]:
     if silos[0].ids is None:
         return {"row": np.concatenate([silo.rows for silo in silos])[order]}
     ids, name = [name for silo in silos for name in silo.ids or ()], silos[0].id_name or "id"
-    taken = name in ("client", "cluster", "probability", "outlier", "confidence") or name.startswith("probability_")
+    taken = name in ("silo", "cluster", "probability", "outlier", "confidence") or name.startswith("probability_")
     return {"id" if taken else name: [ids[i] for i in order]}
 
 
@@ -640,7 +640,7 @@ def all_labels(labels: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     import polars as pl
 
     return pl.concat(
-        [table.select(pl.lit(name).alias("client"), pl.all()) for name, table in labels.items()], how="diagonal"
+        [table.select(pl.lit(name).alias("silo"), pl.all()) for name, table in labels.items()], how="diagonal"
     )
 
 
@@ -711,7 +711,7 @@ def _by_mark(
             twice |= {mark} & known.keys()
             known[mark] = (cluster, p)
     if twice and key == "row":
-        raise DataError(f"{file}: rows of which silo? The run is of {listed(labels)}; name one with --client")
+        raise DataError(f"{file}: rows of which silo? The run is of {listed(labels)}; name one with --silo")
     if twice:
         raise DataError(f"{len(twice)} identifiers of the run, such as {min(str(t[1]) for t in twice)!r}, stand "
                         "for more than one row; name the silo, or a column with it")  # fmt: skip

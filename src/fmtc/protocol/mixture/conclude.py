@@ -45,13 +45,10 @@ class Conclude(Phase):
             "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
         )  # fmt: skip
 
-    def asks(self, server: MixtureServer, settings: Settings) -> dict[str, Any]:
-        """The same for everyone."""
+    def ask(self, server: MixtureServer, settings: Settings) -> Ask:
+        """The last parameters."""
         mixture = server.mixture.best(1)
-        order, last = mixture.order, asked(mixture)
-        return dict.fromkeys(
-            server.client_ids, self.Ask(**{**vars(last), "order": order, "compare": compares(server, settings)})
-        )
+        return self.Ask(**vars(asked(mixture)), order=mixture.order, compare=compares(server, settings))
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """The client's own parameters, and its labels by the very code of predict."""
