@@ -37,8 +37,9 @@ class Frame:
     def of(cls, scaling: Scaling | None, levels: tuple[int, ...], axes: Array | None, origin: Array | None) -> Frame:
         """The frame of a run."""
         sizes = np.array(levels, np.int64) if any(levels) else None
-        units = (None, None, None) if scaling is None else (scaling.stretch, scaling.shift, scaling.keep)
-        return cls(*units, sizes, axes, origin)
+        if scaling is None:
+            return cls(None, None, None, sizes, axes, origin)
+        return cls(scaling.stretch, scaling.shift, scaling.keep, sizes, axes, origin)
 
     @property
     def sizes(self) -> tuple[int, ...]:
