@@ -196,6 +196,3 @@ def pulls(T: Array, Z: Array, prox: Callable[[Array], Array], *, drop: bool = Fa
         moved = Z[:, :, rest] - without
         found[rest, t] = slice_norms(moved) / np.where(norms[rest] > 0, norms[rest], 1.0)
     return found
-
-
-__all__ = ["Judged", "affinities", "judge", "pulls", "slice_norms"]

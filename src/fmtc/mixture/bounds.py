@@ -283,15 +283,3 @@ def far_sizes(sizes: Array, most: float = SQUARES) -> Array:
     """Which silos' numbers are more than so many times the median; (m,) -> (m,), none of fewer than three."""
     limit = most * float(np.median(sizes))
     return (sizes > limit) & (len(sizes) >= FEWEST) & (limit > 0)
-
-
-__all__ = [
-    "far_columns",
-    "far_sizes",
-    "impossible_moments",
-    "impossible_products",
-    "impossible_steps",
-    "impossible_sums",
-    "limited",
-    "numbers_only",
-]
