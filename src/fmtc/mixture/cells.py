@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import is_tensor, namespace, to_numpy
+from ..linalg.arrays import asarray_like, is_tensor, namespace, to_numpy
 
 Array = Any  # NumPy, or a tensor where all cells are filled
 
@@ -169,18 +170,14 @@ class Cells:
         """Some of the rows."""
         return Cells(self.Z[rows], self.codes[rows], self.levels)
 
-    def category_scores(self, rows: Any, profiles: np.ndarray) -> np.ndarray | None:
-        """Log-probability of the categories of some rows under each concept; (k, L) -> (n, k). None: no categories."""
+    def with_categories(self, scores: Array, rows: Any, profiles: np.ndarray) -> Array:
+        """Scores of some rows plus the log-probability of their categories; (n, k), (k, L) -> (n, k)."""
         if not self.levels:
-            return None
-        log = np.log(profiles).T
-        padded = np.vstack([log, np.zeros((1, log.shape[1]))])  # a missing category says nothing
-        total: np.ndarray | None = None
-        for c, begin in enumerate(self.starts):
-            codes = self.codes[rows, c]
-            part = padded[np.where(codes < 0, len(log), codes + begin)]
-            total = part if total is None else total + part
-        return total
+            return scores
+        log = np.vstack([np.log(profiles).T, np.zeros((1, len(profiles)))])  # a missing category says nothing
+        codes = self.codes[rows]
+        places = np.where(codes < 0, len(log) - 1, codes + np.array(self.starts))
+        return scores + asarray_like(reduce(add, (log[place] for place in places.T)), scores)
 
     def category_counts(self, rows: Any, q: np.ndarray) -> np.ndarray:
         """Responsibilities summed over the rows of each level; (n, k) -> (k, L)."""
