@@ -15,6 +15,8 @@ from ..linalg.stacks import blocks
 
 Array = np.ndarray
 
+# With these limits every run stays as it is, to the bit, where nobody stands out: so on all our data sets
+# (docs/paper.md#containment).
 FEWEST = 3  # clients that answer: of two that differ, nobody can say which is the odd one
 CAP = 1.5  # norm of a projection, in medians of the round
 ODD = 0.6  # affinity with the rest, in medians of the round, below which a client is odd

@@ -53,10 +53,7 @@ def resolve_neighbors(n_neighbors: int | str, n: int) -> int:
 
 
 def knn_affinity(
-    X: Any,
-    n_neighbors: int | str = "auto",
-    bandwidth: float | None = None,
-    nonmutual_weight: float = 1.0,
+    X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None, nonmutual_weight: float = 1.0
 ) -> sp.csr_array:
     """Gaussian weights on the k-nearest-neighbour graph; an edge joins two rows if either is a neighbour (Eq. 1).
 

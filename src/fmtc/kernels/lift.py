@@ -24,6 +24,7 @@ RIDGE = 1e-3  # for the regression on lifted columns; 0.03, the default elsewher
 FEW_COLUMNS = 10  # that are always lifted
 BLOCK = 4096  # rows lifted at a time
 
+# The limits of `shows_shapes` were chosen with the data sets of docs/explanation/views.md in view.
 NEIGHBORS = 10  # of `cut_share`
 MAX_CUT = 0.02  # of the graph view's clusters: parts that hardly touch
 MAX_CUT_RATIO = 0.6  # of that to the mixture's

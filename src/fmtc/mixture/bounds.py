@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from .steps import Common, Sums, freedom, level_parts
+from .cells import level_parts
+from .steps import Common, Sums, freedom
 
 Array = np.ndarray
 

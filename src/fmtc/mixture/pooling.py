@@ -8,12 +8,14 @@ from functools import reduce
 
 import numpy as np
 
-from .steps import Common, Sums, freedom, level_parts
+from .cells import level_parts
+from .steps import Common, Sums, freedom
 
 Array = np.ndarray
 
 SPREAD = (1e-3, 10.0)  # b_j: from silos that share a concept to silos that have little in common
 DRIFT = (1e-4, 100.0)  # b_0
+# Chosen on mammography and on displays of seven segments, where a concept could keep to one value.
 LEAST = 0.5  # of the variance of all rows: what concepts vary by in a coordinate of few values
 SMOOTHING = 1.0  # rows of the overall profile of a category that each concept gets
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
 from ..linalg.arrays import asarray_like, to_numpy
-from .cells import Cells, posteriors
+from .cells import Cells, level_parts, posteriors
 from .holes import Filled, completed
 
 Array = np.ndarray
@@ -130,11 +129,6 @@ def unpacked(numbers: Array, k: int, r: int, levels: tuple[int, ...]) -> Sums:
     if len(numbers) != ends[-1]:
         raise ValueError(f"{len(numbers)} numbers are not the sums of {k} concepts in {r} coordinates")
     return Sums(*(numbers[a:b].reshape(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)))
-
-
-def level_parts(levels: tuple[int, ...]) -> list[slice]:
-    """Where the levels of each category stand among those of all."""
-    return [slice(begin, end) for begin, end in pairwise((0, *accumulate(levels)))]
 
 
 def log_shares(shares: Array) -> Array:
