@@ -496,7 +496,9 @@ def test_a_client_reads_its_table_by_the_schema_of_all(tmp_path, kits):
 
 
 def test_without_a_schema_words_are_refused_with_the_way_to_one(tmp_path, kits):
-    with pytest.raises(DataError, match=r"'sex' holds words \(such as 'f'\).*fmtc check FILES --write-schema schema.toml"):
+    with pytest.raises(
+        DataError, match=r"'sex' holds words \(such as 'f'\).*fmtc check FILES --write-schema schema.toml"
+    ):
         mixed_source(tmp_path, id_column="patient", drop=("ward",)).rows(kits["a"])
 
 
