@@ -55,7 +55,7 @@ def advise_k(
     Examples:
       fmtc advise-k north.csv south.csv west.csv
       fmtc advise-k *.csv --range 2..12 --plot k.png
-      fmtc advise-k all.parquet --client-column site --json
+      fmtc advise-k all.parquet --silo-column site --json
       fmtc advise-k --kit coordinator              (of a federation whose silos have joined)
     """
     from ..protocol.advice import range_of

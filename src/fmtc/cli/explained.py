@@ -1,4 +1,4 @@
-"""What `fmtc explain` says: clusters, concepts and single rows, in words and tables."""
+"""What `fmtc explain` says: clusters, the atlas and single rows, in words and tables."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..artifacts import runs
 from ..artifacts.files import read_json
 from ..describe import (
     Atlas,
+    AtlasCluster,
     Cluster,
-    Concept,
     Explanation,
     RowExplanation,
     empty_clusters_sentence,
@@ -36,7 +36,7 @@ from .words import Words, new_console, new_table, plural, show
 # ----------------------------------------------------------------------------------------------------------- clusters
 
 
-def explain_clusters(words: Words, run: Path, client: str | None, names: dict[int, str]) -> None:
+def explain_clusters(words: Words, run: Path, silo_name: str | None, names: dict[int, str]) -> None:
     """Say what the clusters of a run or of one silo are, after giving them new names."""
     explanation = runs.read_explanation(run)
     if explanation is None:
@@ -50,15 +50,15 @@ def explain_clusters(words: Words, run: Path, client: str | None, names: dict[in
         explanation = explanation.renamed(names)
         runs.name_labels(run, explanation)
         words.say(f"renamed {plural(len(names), 'cluster')} in {run}; `fmtc report {run}` makes the page again")
-    chosen = explanation.clusters if client is None else explanation.of(client)
+    chosen = explanation.clusters if silo_name is None else explanation.of(silo_name)
     document = explanation.to_dict()
-    if client is not None:
+    if silo_name is not None:
         document["clusters"] = Explanation(chosen, {}).to_dict()["clusters"]
     if words.give(document):
         return
     console = new_console()
     show_clusters(console, chosen)
-    if client is None and len(explanation.silos) > 1:
+    if silo_name is None and len(explanation.silos) > 1:
         show(console, "share of each silo's rows", "bold")
         show(console, _shares(explanation))
     for note in explanation.notes:
@@ -84,9 +84,9 @@ def show_clusters(console: Console, clusters: Sequence[Cluster]) -> None:
 
 def _shares(explanation: Explanation) -> Table:
     table = new_table("<silo", ">rows", *(f">{cluster.cluster}" for cluster in explanation.clusters))
-    for client, clusters in explanation.silos.items():
+    for silo, clusters in explanation.silos.items():
         cells = [share if one.rows else "–" for one, share in zip(clusters, percents_of(clusters), strict=True)]
-        table.add_row(client, f"{sum(one.rows for one in clusters):,}", *cells)
+        table.add_row(silo, f"{sum(one.rows for one in clusters):,}", *cells)
     return table
 
 
@@ -95,26 +95,26 @@ def _shares(explanation: Explanation) -> Table:
 MOST = 8  # silos that have a column each
 SIGNS = {"matched": "", "unsure": " ?", "unique": " !"}
 FLAGGED = {
-    "unsure": "unsure: hardly more like this concept than like another, or little like it",
+    "unsure": "unsure: hardly more like this cluster than like another, or little like it",
     "unique": "unique: like nothing in the other silos",
 }
 
 
 def give_atlas(words: Words, run: Path) -> None:
-    """Show the concepts of a run: name, share in each silo, features, how alike silos are."""
+    """Show the clusters of a run: name, share in each silo, features, how alike silos are."""
     found = load_atlas(run)
     if not words.give(found.to_dict()):
         show_atlas(new_console(), found)
 
 
 def show_atlas(console: Console, atlas: Atlas, *, features: bool = True) -> None:
-    """Concepts down, silos across and, unless `features` is False, below the features of each concept."""
+    """Clusters down, silos across and, unless `features` is False, below the features of each cluster."""
     console.print(_atlas_table(atlas))
-    flags = {flag for one in atlas.concepts for flag in one.flags.values()}
+    flags = {flag for one in atlas.clusters for flag in one.flags.values()}
     said = [f"{SIGNS[flag].strip()} {what}" for flag, what in FLAGGED.items() if flag in flags]
-    if said and len(atlas.client_ids) <= MOST:
+    if said and len(atlas.silos) <= MOST:
         show(console, "; ".join(said), "dim")
-    for one in atlas.concepts if features else ():
+    for one in atlas.clusters if features else ():
         if one.top_features:
             show(console, Text.assemble((f"{one.id:>3}  ", "bold"), ", ".join(map(str, one.top_features))))
     for note in atlas.notes:
@@ -122,51 +122,51 @@ def show_atlas(console: Console, atlas: Atlas, *, features: bool = True) -> None
 
 
 def _atlas_table(atlas: Atlas) -> Table:
-    """Of each concept its name, if any has one, and the share of each silo's rows; of many silos, a summary."""
-    silos = atlas.client_ids
+    """Of each cluster its name, if any has one, and the share of each silo's rows; of many silos, a summary."""
+    silos = atlas.silos
     nowhere = "in no silo" if len(silos) > 1 else "not in this silo"
-    names = [Text(one.name) if one.is_somewhere else Text(nowhere, "dim") for one in atlas.concepts]
+    names = [Text(one.name) if one.is_somewhere else Text(nowhere, "dim") for one in atlas.clusters]
     columns = {"<name": names} if any(map(len, names)) else {}  # rows give names: a coordinator has none
     if len(silos) > MOST:
-        columns["<silos"] = [Text(_many(one)) for one in atlas.concepts]
+        columns["<silos"] = [Text(_many(one)) for one in atlas.clusters]
     else:
         for cid in silos:
-            shares = zip(atlas.shares(cid), atlas.concepts, strict=True)
+            shares = zip(atlas.shares(cid), atlas.clusters, strict=True)
             columns[f">{cid}"] = [Text(share + SIGNS.get(one.flags.get(cid, ""), "")) for share, one in shares]
-    table = new_table(">concept", *columns)
-    for one, *cells in zip(atlas.concepts, *columns.values(), strict=True):
+    table = new_table(">cluster", *columns)
+    for one, *cells in zip(atlas.clusters, *columns.values(), strict=True):
         table.add_row(str(one.id), *cells)
     return table
 
 
-def _many(concept: Concept) -> str:
+def _many(cluster: AtlasCluster) -> str:
     """Such as: in 14 of 20, 3 to 31 %; 2 unsure."""
-    shares = [share for share in concept.presence.values() if share]
-    has = sum(share is None or share > 0 for share in concept.presence.values())
-    said = f"in {has} of {len(concept.presence)}"
+    shares = [share for share in cluster.presence.values() if share]
+    has = sum(share is None or share > 0 for share in cluster.presence.values())
+    said = f"in {has} of {len(cluster.presence)}"
     if shares:
         said += f", {100 * min(shares):.0f} to {100 * max(shares):.0f} %"
-    counts = {flag: list(concept.flags.values()).count(flag) for flag in FLAGGED}
+    counts = {flag: list(cluster.flags.values()).count(flag) for flag in FLAGGED}
     return "; ".join([said, *(f"{n} {flag}" for flag, n in counts.items() if n)])
 
 
 # ------------------------------------------------------------------------------------------------------------ one row
 
 
-def explain_row(words: Words, run: Path, client: str | None, row: str, file: Path | None) -> None:
+def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: Path | None) -> None:
     """Say why a row is in its cluster, and what would change it."""
     model = model_of(run)
-    if client is not None and client not in model.client_ids_:
-        raise DataError(f"there is no silo {client!r} in this run; there are {listed(model.client_ids_)}")
+    if silo_name is not None and silo_name not in model.client_ids_:
+        raise DataError(f"there is no silo {silo_name!r} in this run; there are {listed(model.client_ids_)}")
     files, reading = _remembered(run)
     if file is not None:  # which says itself what its rows are called
         files, reading = [file], replace(reading, silo_column=None, id_column=None)
     else:
-        files = _there(run, files, client if reading.silo_column is None else None)
+        files = _there(run, files, silo_name if reading.silo_column is None else None)
     recipe = text_recipe(model)
     with words.warnings_as_notes():
         silos = read_known(files, reading, model.n_features_in_, runs.schema_of(model, run), recipe)
-    silo, place = _found(_meant(silos, model, client, file), row, file)
+    silo, place = _found(_meant(silos, model, silo_name, file), row, file)
     features = model._features(word_lookup(files, reading.of_texts(recipe)), silo.feature_names)
     why = why_row(model._models[silo.name], silo.X[[place]], features)
     explanation = runs.read_explanation(run)
@@ -187,10 +187,10 @@ def _remembered(run: Path) -> tuple[list[Path], Reading]:
     return [Path(name) for name in about.get("files", ())], reading
 
 
-def _there(run: Path, files: list[Path], client: str | None) -> list[Path]:
+def _there(run: Path, files: list[Path], silo_name: str | None) -> list[Path]:
     """Those files of a run that may hold the row, if they are there."""
-    if client is not None and len(files) > 1:
-        files = [path for path in files if tables.formats.stem_of(path) == client] or files
+    if silo_name is not None and len(files) > 1:
+        files = [path for path in files if tables.formats.stem_of(path) == silo_name] or files
     gone = next((path for path in files if not path.is_file()), None)
     if gone is not None or not files:
         why = f"{gone} is not there any more" if gone is not None else f"{run} does not remember its files"
@@ -198,16 +198,18 @@ def _there(run: Path, files: list[Path], client: str | None) -> list[Path]:
     return files
 
 
-def _meant(silos: list[tables.Silo], model: FMTC, client: str | None, file: Path | None) -> list[tables.Silo]:
+def _meant(silos: list[tables.Silo], model: FMTC, silo_name: str | None, file: Path | None) -> list[tables.Silo]:
     """The silos in which the row may be, by the names of the model."""
     known = model.client_ids_
     if file is not None:
-        name = client or (silos[0].name if silos[0].name in known else None)
+        name = silo_name or (silos[0].name if silos[0].name in known else None)
         if name is None and len(known) > 1:
-            raise DataError(f"rows of which silo? The run is of {listed(known)}; name one with --client")
+            raise DataError(f"rows of which silo? The run is of {listed(known)}; name one with --silo")
         return [replace(silo, name=name or known[0]) for silo in silos]
-    if client is not None:
-        return [silo for silo in silos if silo.name == client] or [replace(silo, name=client) for silo in silos[:1]]
+    if silo_name is not None:
+        return [silo for silo in silos if silo.name == silo_name] or [
+            replace(silo, name=silo_name) for silo in silos[:1]
+        ]
     return silos
 
 
@@ -224,7 +226,7 @@ def _found(silos: list[tables.Silo], row: str, file: Path | None) -> tuple[table
         raise DataError(f"there is no {what} in {file or 'the files of the run'}; the first is {known}")
     if len(found) > 1:
         names = ", ".join(sorted({silo.name for silo, _ in found}))
-        raise DataError(f"{len(found)} rows are called {row!r}, in {names}; name one silo with --client")
+        raise DataError(f"{len(found)} rows are called {row!r}, in {names}; name one silo with --silo")
     return found[0]
 
 

@@ -150,7 +150,7 @@ def join_later(
     -------
     FMTC
         Fitted, with one client. `joined_` says how it came about: `agreement`, `guided`, `reason`, `moved` (share of
-        rows in another cluster than alone) and `likeness` of each cluster to the concept of its number.
+        rows in another cluster than alone) and `likeness` of each cluster to the cluster of its number.
 
     Raises
     ------

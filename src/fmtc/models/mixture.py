@@ -34,13 +34,12 @@ class Frame:
     origin: Array | None = None  # r, subtracted from coordinates
 
     @classmethod
-    def of(
-        cls, d: int, scaling: Scaling | None, levels: tuple[int, ...], axes: Array | None, origin: Array | None
-    ) -> Frame:
+    def of(cls, scaling: Scaling | None, levels: tuple[int, ...], axes: Array | None, origin: Array | None) -> Frame:
         """The frame of a run."""
-        units = Scaling(np.ones(d)) if scaling is None else scaling
-        codes_ = np.array(levels, np.int64) if any(levels) else None
-        return cls(None if scaling is None else units.stretch, units.shift, units.keep, codes_, axes, origin)
+        sizes = np.array(levels, np.int64) if any(levels) else None
+        if scaling is None:
+            return cls(None, None, None, sizes, axes, origin)
+        return cls(scaling.stretch, scaling.shift, scaling.keep, sizes, axes, origin)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -223,11 +222,15 @@ class MixtureModel(ClientModel):
     # ----------------------------------------------------------------------------------------- what clusters are
 
     def member(self, presence: Presence | None) -> Member:
-        """Where its concepts lie along the features."""
-        weights, centers = base.weights_of(presence, self.shares, self.k), self.centers
-        found = mixture_signatures(self.means, self.covariance, self.profiles, weights, self.frame.axes)
-        columns = self.columns(found.shape[1])
-        return Member(found, columns, self.presence(presence), centers - weights @ centers)
+        """Means less the silo's mean, in common standard deviations within clusters, then differences of profiles.
+
+        In principal axes: as columns in the units of the run.
+        """
+        weights, centers, axes = base.weights_of(presence, self.shares, self.k), self.centers, self.frame.axes
+        away, spread = self.means - weights @ self.means, np.sqrt(np.maximum(np.diag(self.covariance), 1e-300))
+        profiles = EVEN * (self.profiles - weights @ self.profiles)
+        found = np.hstack([away / spread, profiles]) if axes is None else away @ axes.T
+        return Member(found, self.columns(found.shape[1]), self.presence(presence), centers - weights @ centers)
 
     def directions(self) -> tuple[Array, Array]:
         """Centres less that of all rows, in common units."""
@@ -330,16 +333,4 @@ class MixtureModel(ClientModel):
         return rows if frame.keep is None else w.unit_rows(rows)
 
 
-def mixture_signatures(means: Array, covariance: Array, profiles: Array, weights: Array, axes: Array | None) -> Array:
-    """Means less the silo's mean, in common standard deviations within clusters, then differences of profiles.
-
-    In principal axes: as columns in the units of the run; (k, r), (r, r), (k, l), (k,), (d, r) -> (k, f).
-    """
-    away = means - weights @ means
-    if axes is not None:
-        return np.asarray(away @ axes.T)
-    spread = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
-    return np.hstack([away / spread, EVEN * (profiles - weights @ profiles)])
-
-
-__all__ = ["Frame", "MixtureModel", "mixture_signatures"]
+__all__ = ["Frame", "MixtureModel"]
