@@ -58,7 +58,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-FIT = ("fit", "north.csv", "south.csv", "-k", 2, "--max-iter", 1, "--scale", "global", "--solver", "n_init=2")
+FIT = ("fit", "north.csv", "south.csv", "-k", 2, "--max-iter", 1, "--scale", "global", "--set", "n_init=2")
 
 
 def test_fit_says_what_it_did_in_few_lines(home):
@@ -149,17 +149,17 @@ def test_labels_come_back_to_the_table(home):
     joined = run("explain", "run", "--join", "north.csv").stdout
     assert joined == (home / "run" / "tables" / "north.csv").read_text()
     every = pl.read_csv(run("explain", "--show", "labels", "run").stdout.encode())
-    assert every.columns == ["client", "patient_id", "cluster", "probability"]
-    assert every["client"].to_list() == ["north"] * 50 + ["south"] * 50
+    assert every.columns == ["silo", "patient_id", "cluster", "probability"]
+    assert every["silo"].to_list() == ["north"] * 50 + ["south"] * 50
     pl.read_csv("north.csv").reverse().rename({"patient_id": "mrn"})[:3].write_csv("few.csv")
-    done = run("explain", "run", "--join", "few.csv", "--client", "north", "--id", "mrn", "--out", "few-labels.csv")
+    done = run("explain", "run", "--join", "few.csv", "--silo", "north", "--id", "mrn", "--out", "few-labels.csv")
     few = pl.read_csv("few-labels.csv")
-    expected = dict(every.filter(pl.col("client") == "north").select("patient_id", "cluster").iter_rows())
+    expected = dict(every.filter(pl.col("silo") == "north").select("patient_id", "cluster").iter_rows())
     assert few["cluster"].to_list() == [expected[name] for name in few["mrn"]]
     assert "3 rows" in done.stderr
-    assert "no column 'patient_id'" in run("explain", "run", "--join", "few.csv", "--client", "north", code=3).stderr
+    assert "no column 'patient_id'" in run("explain", "run", "--join", "few.csv", "--silo", "north", code=3).stderr
     pl.read_csv("north.csv").with_columns(pl.lit(5).alias("cluster"), patient_id=1).write_csv("other.csv")
-    done = run("explain", "run", "--join", "other.csv", "--client", "north")
+    done = run("explain", "run", "--join", "other.csv", "--silo", "north")
     assert notes(done) == ["50 rows of other.csv without a label in run"]
     assert pl.read_csv(done.stdout.encode()).columns[-2:] == ["fmtc_cluster", "probability"]
     assert "holds no labels" in run("explain", "--show", "labels", "run/model", code=3).stderr
@@ -177,10 +177,10 @@ def test_one_file_of_all_silos_comes_back_in_its_order(home):
     both = [pl.read_csv(f"{name}.csv").with_columns(pl.lit(name).alias("site")) for name in ("north", "south")]
     mixed = pl.concat(both).sample(fraction=1, shuffle=True, seed=0)
     mixed.write_parquet("all.parquet")
-    run("fit", "all.parquet", "--client-column", "site", *FIT[3:], "--append", "--out", "run")
+    run("fit", "all.parquet", "--silo-column", "site", *FIT[3:], "--append", "--out", "run")
     table = pl.read_csv("run/tables/all.csv")
     assert table["patient_id"].to_list() == mixed["patient_id"].to_list()
-    joined = run("explain", "run", "--join", "all.parquet", "--client-column", "site").stdout
+    joined = run("explain", "run", "--join", "all.parquet", "--silo-column", "site").stdout
     assert pl.read_csv(joined.encode())["cluster"].to_list() == table["cluster"].to_list()
 
 
@@ -192,13 +192,13 @@ def test_predict_takes_the_whole_table(home):
     run(*FIT, "--out", "run")
     new = pl.read_csv("north.csv").with_columns(pl.lit("?").alias("remark"))
     new.select(reversed(new.columns)).write_csv("new.csv")
-    done = run("predict", "run", "new.csv", "--client", "north")
+    done = run("predict", "run", "new.csv", "--silo", "north")
     assert done.stdout == (home / "run" / "labels" / "north.csv").read_text()
     assert notes(done) == ["columns that the model does not know are ignored: 'remark', 'ward'"]
     assert run("predict", "run", "north.csv").stdout == done.stdout  # called after its silo
-    table = pl.read_csv(run("predict", "run", "new.csv", "--client", "north", "--append").stdout.encode())
+    table = pl.read_csv(run("predict", "run", "new.csv", "--silo", "north", "--append").stdout.encode())
     assert table.columns == [*reversed(new.columns), "cluster", "probability"]
-    assert "--proba" in run("predict", "run", "new.csv", "--client", "north", "--append", "--proba", code=2).stderr
+    assert "--proba" in run("predict", "run", "new.csv", "--silo", "north", "--append", "--proba", code=2).stderr
 
 
 def test_identifiers_name_rows_whatever_columns_are_asked_for(home):
@@ -223,24 +223,24 @@ def test_predict_marks_rows_that_are_far_from_all_clusters(home):
     run(*FIT, "--out", "run")
     new = pl.read_csv("north.csv").head(3).with_columns(age=pl.Series([1e6, 60.0, 40.0]))
     new.write_csv("new.csv")
-    done = run("predict", "run", "new.csv", "--client", "north")
+    done = run("predict", "run", "new.csv", "--silo", "north")
     assert "outlier" not in done.stdout
     assert any(note.startswith("1 of 3 rows is far from all clusters") and "--outliers" in note for note in notes(done))
     for more in ((), ("--append",), ("--proba",)):
-        done = run("predict", "run", "new.csv", "--client", "north", "--outliers", *more)
+        done = run("predict", "run", "new.csv", "--silo", "north", "--outliers", *more)
         assert pl.read_csv(done.stdout.encode())["outlier"].to_list() == [True, False, False]
     run(*FIT, "--view", "graph", "--out", "graph")
-    assert "--view mixture" in run("predict", "graph", "new.csv", "--client", "north", "--outliers", code=2).stderr
+    assert "--view mixture" in run("predict", "graph", "new.csv", "--silo", "north", "--outliers", code=2).stderr
 
 
 def test_predict_of_an_unknown_level_or_silo(home):
     run(*FIT, "--out", "run")
     pl.read_csv("north.csv").with_columns(pl.lit("x").alias("sex")).write_csv("new.csv")
     if FMTC.takes_missing:
-        done = run("predict", "run", "new.csv", "--client", "north")
+        done = run("predict", "run", "new.csv", "--silo", "north")
         assert "client 'new': levels that are not known count as missing: 'sex' ('x')" in notes(done)
     pl.read_csv("north.csv").with_columns(pl.lit("east").alias("site")).write_csv("new.csv")
-    done = run("predict", "run", "new.csv", "--client-column", "site", code=3)
+    done = run("predict", "run", "new.csv", "--silo-column", "site", code=3)
     assert "rows of 'east', and the model is of silos 'north', 'south'" in done.stderr
 
 
@@ -284,7 +284,7 @@ def test_units_and_codes_are_noted_by_fit_and_preflight(home):
     coded.write_csv("south.csv")
     found = notes(run("fit", *files, *FIT[3:], "--out", "run2"))
     assert any(note.startswith("codes for missing values? 'age' is -9 in 5 rows") for note in found)
-    assert "south seems to hold codes for missing values in 'age' (-9 in 5 rows" in run("check", *files).stderr
+    assert "south: codes for missing values? 'age' is -9 in 5 rows" in run("check", *files).stderr
 
 
 @pytest.fixture
@@ -362,7 +362,9 @@ def test_preflight_reads_categories_and_finds_other_levels(home):
     assert "categories: 'sex' (2 levels)" in done.stderr
     assert done.stderr.endswith("2 silos agree: nothing stops a run\n") or "read the notes" in done.stderr
     pl.read_csv("south.csv").with_columns(pl.lit("2021-01-05").alias("seen")).write_csv("south.csv")
-    assert "error: has cells that are no numbers in 'seen'" in run("check", "north.csv", "south.csv", code=3).stderr
+    assert (
+        "error: column 'seen' holds dates (such as 2021-01-05)" in run("check", "north.csv", "south.csv", code=3).stderr
+    )
 
 
 def test_the_number_of_clusters_is_asked_for_with_a_way_to_find_it(home):
@@ -424,12 +426,13 @@ def test_advice_about_codes_works_word_by_word(coded):
 
 def test_preflight_gives_advice_about_codes_that_works(coded):
     refused = run("check", "north.csv", "south.csv", code=3).stderr
-    assert "error: has words among the numbers in 'dose' (such as '<0.5')" in refused
-    note = next(line for line in refused.splitlines() if "seems to hold codes" in line)
+    assert "error: column 'dose' holds numbers, but '<0.5' in line 48 of north.csv" in refused
+    note = next(line for line in refused.splitlines() if "codes for missing" in line)
     assert advised(note) == ["--missing-code", "-999"]
-    error = next(line for line in refused.splitlines() if "has words among" in line)
-    assert advised(error) == ["--missing-code", "<0.5"]
-    done = run("check", "north.csv", "south.csv", *advised(note), *advised(error))
+    error = next(line for line in refused.splitlines() if "count such words" in line)
+    words = advised(error)[:2]
+    assert words == ["--missing-code", "<0.5"]
+    done = run("check", "north.csv", "south.csv", *advised(note), *words)
     assert "codes for missing" not in done.stderr and "error" not in done.stderr
 
 
@@ -444,7 +447,7 @@ def test_a_run_remembers_its_codes(coded):
     assert "missing = [-999]\n\n[[columns]]" in text and "words_missing = true" in text
     predicted = run("predict", "run", "north.csv")
     assert predicted.stdout == (coded / "run/labels/north.csv").read_text()
-    assert "-999" not in run("explain", "run", "--row", rows["patient_id"][0], "--client", "south").stdout
+    assert "-999" not in run("explain", "run", "--row", rows["patient_id"][0], "--silo", "south").stdout
     run("update", "run", *files, "--out", "later")
     assert Schema.read("later/schema.toml") == Schema.read("run/schema.toml")
     run("publish", "run", "--out", "kit")
@@ -506,7 +509,7 @@ def test_free_text_is_not_dropped_in_silence(tickets):
     text, drop = (shlex.split(found) for found in re.findall(r"\((--[^()]*)\)", done.stderr))
     assert (text, drop) == (["--text-column", "what happened"], ["--drop", "what happened"])
     seen = run("check", "tickets.csv", code=3).stderr
-    assert "error: has free text in 'what happened'" in seen and advised(seen)[-4:] == [*text, *drop]
+    assert "error: column 'what happened' holds free text" in seen and advised(seen)[-4:] == [*text, *drop]
     assert run("check", "tickets.csv", *drop).exit_code == 0
     others = ("--drop", "office", "--drop", "wait", "--label-column", "topic")
     assert run("check", "tickets.csv", *text, *others).exit_code == 0
@@ -551,7 +554,7 @@ def test_fit_reports_all_problems_in_the_words_of_preflight(home):
         silo = line.partition(" (")[0] if re.match(r"\w+ \(", line) else silo
         errors += [f"{silo}: {line.partition('error: ')[2]}"] if line.startswith("  error: ") else []
     assert found[2:] == errors and len(errors) >= 3
-    assert any("has cells that are no numbers in 'seen' (dates, such as 2021-01-01)" in line for line in errors)
+    assert any("column 'seen' holds dates (such as 2021-01-01)" in line for line in errors)
     assert not (home / "run").exists()
 
 

@@ -19,7 +19,7 @@ from sklearn.utils import ClassifierTags, check_random_state, estimator_html_rep
 from sklearn.utils.validation import check_is_fitted
 
 from .advice import Advice, advice_of
-from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_settings, read_model, write_model
+from .artifacts.models import MODEL_FILE, SavedModel, read_model, write_model
 from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
 from .confidence import LEVEL, Drift, silo_drift, together
 from .describe import (
@@ -1547,7 +1547,7 @@ def load_atlas(path: str | Path) -> Atlas:
     >>> X = np.random.default_rng(0).normal(size=(60, 4))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = fmtc.FMTC(3, random_state=0).fit(X).save(folder + "/model")
-    ...     len(load_atlas(path).concepts)
+    ...     len(load_atlas(path).clusters)
     3
     """
     folder = Path(path)
@@ -1567,7 +1567,7 @@ def load_atlas(path: str | Path) -> Atlas:
 def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
     """An estimator with the settings that a file holds, or a `FileError` if `fit` would reject them."""
     try:
-        settings = current_settings(settings, MODEL_FORMAT)
+        settings = dict(settings)
         own = settings.pop("own_clusters", None)  # in settings of a run, in place of `n_concepts`
         if own is not None:
             settings |= {"n_clusters": own or settings["n_clusters"], "n_concepts": settings["n_clusters"]}

@@ -97,7 +97,7 @@ def original(tmp_path_factory) -> Path:
         write_json(home / f"{name}.renewed", document)
     shutil.copy(kits / "authority" / "roster.json", home / "roster.json")
     files = [home / f"{name}.csv" for name in ("north", "south", "west")]
-    done = fmtc("fit", *files, "-k", 3, "--max-iter", 2, "--solver", "n_init=1", "--out", home / "run")
+    done = fmtc("fit", *files, "-k", 3, "--max-iter", 2, "--set", "n_init=1", "--out", home / "run")
     assert done.exit_code == 0, done.output
     assert fmtc("publish", home / "run", "--out", home / "published").exit_code == 0
     return home
@@ -119,7 +119,7 @@ COORDINATE = ("coordinate", "--kit", "kits/coordinator", "-k", "3", "--out", "le
 DOCTOR, DOCTOR_HERE = ("doctor", "--kit", "kits/north"), ("doctor", "--kit", "kits/coordinator")
 SHOW, VERIFY, SPENT = (("outbox", what, "kits/north") for what in ("show", "verify", "budget"))
 RENAME = ("explain", "run", "--rename", "0=ill")
-PREDICT = ("predict", "run", "west.csv", "--client", "west")
+PREDICT = ("predict", "run", "west.csv", "--silo", "west")
 REPORT = ("report", "run", "--out", "page.html")
 UPDATE = ("update", "run", "north.csv", "--out", "second")
 LATER = ("join-later", "--kit", "published", "--data", "north.csv", "--out", "later")
@@ -177,12 +177,12 @@ FILES: dict[str, list[tuple[str, ...]]] = {
     "run/schema.toml": [PREDICT, ("explain", "--show", "model", "run"), UPDATE],
     "run/report.json": [
         ("explain", "--show", "labels", "run"), ("explain", "run", "--show", "influence"), REPORT,
-        ("explain", "run", "--client", "north", "--row", "3"),
+        ("explain", "run", "--silo", "north", "--row", "3"),
     ],
     "run/outbox/north.jsonl": [("outbox", "show", "run"), ("outbox", "verify", "run"), REPORT],
     "run/outbox/north.head": [("outbox", "verify", "run")],
     "run/model/model.json": [PREDICT, UPDATE],
-    "run/model/north.safetensors": [PREDICT, ("export", "run", "--client", "north", "--onnx", "n.onnx")],
+    "run/model/north.safetensors": [PREDICT, ("export", "run", "--silo", "north", "--onnx", "n.onnx")],
     "run/model/common.tensors": [PREDICT, UPDATE],
     "published/join.json": [LATER],
     "published/join.safetensors": [LATER],
@@ -194,18 +194,24 @@ FILES: dict[str, list[tuple[str, ...]]] = {
 KEY = "kits/coordinator/admin/startup/client.key"
 
 
+@pytest.fixture(scope="module")
+def copy(original, tmp_path_factory) -> Path:
+    return shutil.copytree(original, tmp_path_factory.mktemp("copy") / "home")
+
+
 @pytest.fixture
-def home(original, tmp_path, monkeypatch) -> Path:
-    """The same, to spoil; no process is started and no connection is made."""
+def home(original, copy, monkeypatch) -> Iterator[Path]:
+    """The same, to spoil, and whole again afterwards; no process is started and no connection is made."""
     monkeypatch.setattr(membership, "Membership", partial(membership.Membership, clock=Impatient(), start=Idle))
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     monkeypatch.setattr(supervise, "Process", interrupted)
     monkeypatch.setattr(supervise, "check_port", lambda *_, **__: None)
     monkeypatch.setattr(doctor, "greet", lambda kit: doctor.Greeting([], None))
     monkeypatch.setattr(identity, "roster_code", lambda prints: CODE)  # which is slow on purpose
-    shutil.copytree(original, tmp_path / "home")
-    monkeypatch.chdir(tmp_path / "home")
-    return tmp_path / "home"
+    monkeypatch.chdir(copy)
+    whole = state_of(copy)
+    yield copy
+    bring_back(copy, original, whole)
 
 
 def damages(path: Path, rng: random.Random) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -233,14 +239,14 @@ def damages(path: Path, rng: random.Random) -> Iterator[tuple[str, Callable[[], 
     others = [(f"{shape!r}"[:20], json.dumps(shape).encode()) for shape in SHAPES]
     if path.suffix in (".json", ".jsonl", ".head", ".request", ".renewed"):
         first, *rest = whole.splitlines(keepends=True) if path.suffix == ".jsonl" else [whole]
-        for names, document in parts(json.loads(first)):
-            others.append((names, b"".join([json.dumps(document).encode() + b"\n", *rest])))
+        others += parts(json.loads(first))
     elif path.suffix == ".csv":
         table = whole.decode()
         for old, new in (("cluster", "club"), ("\n", "\nx,"), (",0,", ",many,"), (",0,", ",99999999999999999999,")):
             others.append((f"{old!r} {new!r}", table.replace(old, new).encode()))
     for name, content in rng.sample(others, min(TRIES, len(others))):
-        yield name, write(content)
+        whole_line = content if isinstance(content, bytes) else b"".join([json.dumps(content).encode() + b"\n", *rest])
+        yield name, write(whole_line)
 
 
 def parts(document: Any, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -332,7 +338,7 @@ def test_any_damage_ends_in_a_sentence(file, home, original):
     ("publish", "run", "--out"),
     ("report", "run", "--out"),
     ("explain",),
-    ("predict", "run", "--client", "north"),
+    ("predict", "run", "--silo", "north"),
     ("federation", "request", "--name", "east", "--kit"),
     ("federation", "admit", "east.request", "--add", "--authority", "kits/authority", "--accept-key", CODE, "--out"),
     ("coordinate", "--kit", "kits/coordinator", "-k", "3", "--out"),

@@ -190,10 +190,11 @@ def test_the_server_refuses_another_width_than_was_said():
     omega, losses = np.full(2, 0.5), np.zeros(2)
     server = GraphServer(("a", "b"), omega=omega, rho=1.0, beta=None, scale=1.0, losses=losses,
                          clusters={"a": 2, "b": 3}, **stacks)  # fmt: skip
-    answers = {cid: ROUND.Answer(W=np.ones((D, 3)), cut=0.0, misfit=0.0) for cid in "ab"}
-    assert list(ROUND.impossible(server, answers, Settings(4, own_clusters={}))) == ["a"]
-    hello = {"a": HELLO.Answer(n_samples=9, n_features=D, sum_of_squares=1.0, n_clusters=5)}
-    assert list(HELLO.impossible(server, hello, Settings(4, own_clusters={}))) == ["a"]
+    settings, answer = Settings(4, own_clusters={}), ROUND.Answer(W=np.ones((D, 3)), cut=0.0, misfit=0.0)
+    assert "said 2 clusters" in ROUND.impossible(server, "a", answer, settings)
+    assert ROUND.impossible(server, "b", answer, settings) is None
+    hello = HELLO.Answer(n_samples=9, n_features=D, sum_of_squares=1.0, n_clusters=5)
+    assert "asks for 5 clusters" in HELLO.impossible(server, "a", hello, settings)
     assert MEET.times(server, Settings(4, own_clusters={})) == 1
     assert MEET.times(server, Settings(2, own_clusters={})) == 0
 
@@ -224,8 +225,8 @@ def test_what_comes_after_a_run_knows_who_lacks_what(model, tmp_path):
 
 def test_the_atlas_shows_who_lacks_what(model):
     atlas = model.atlas_
-    assert len(atlas.concepts) == K
-    for concept in atlas.concepts:
+    assert len(atlas.clusters) == K
+    for concept in atlas.clusters:
         held = {cid for cid, share in concept.presence.items() if share}
         assert held == {cid for cid in DATA if concept.id in set(model.predict(DATA[cid], clients=cid))}
         assert all(concept.cosine[cid] > 0.5 for cid in held)

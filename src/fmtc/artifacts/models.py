@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from .files import (
     new_folder,
     read_json,
     read_tensors,
+    well_formed,
     write_json,
     write_tensors,
 )
@@ -33,12 +34,11 @@ if TYPE_CHECKING:
     from ..models.shared import Shared
 
 MODEL_FORMAT = 2
-CLIENT_FORMAT = 2
-COMMON_FORMAT = 1
 MODEL_FILE = "model.json"
+CLIENT: Mapping[str, Any] = {"kind": "fmtc client model", "schema": 2}
+COMMON: Mapping[str, Any] = {"kind": "fmtc common state", "schema": 1}
 COMMON_FILE = "common.tensors"  # what all clients have in common; a client's file ends in .safetensors
-OPTIONAL = ("mean", "stretch", "keep")  # arrays of a client in format 1 that not every model has
-PORTABLE = (bool, int, float, str, type(None))
+PORTABLE = (bool, int, float, str, dict, type(None))
 
 # What a reader relies on in model.json, in the language of `check_form`; `FMTC` checks the parameters.
 ROUND = {
@@ -46,24 +46,24 @@ ROUND = {
     "rank": COUNT, "bytes_up": COUNT, "bytes_down": COUNT, "seconds": float, "missing": [str], "refused?": COUNT,
     "step?": COUNT, "capped?": [str], "odd?": [str], "affinity?": ({str: float}, None),
 }  # fmt: skip
+COLUMNS = {
+    "columns": [
+        {"name": str, "kind": str, "levels": [str], "unit": str, "lower": (float, None), "upper": (float, None)}
+    ],
+    "id_column?": str,
+}
+TEXT = ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None)
+FILE = {"file": str, "sha256": str}
 MODEL = {
-    "n_concepts?": COUNT,
     "params": {"n_clusters": (COUNT, {str: COUNT}), "client_weights?": ({str: float}, None), "solver?": (dict, None)},
+    "n_concepts": COUNT,
     "n_features_in": COUNT,
     "feature_names_in": ([str], None),
-    "columns?": (
-        {
-            "columns": [
-                {"name": str, "kind": str, "levels": [str], "unit": str, "lower": (float, None), "upper": (float, None)}
-            ],
-            "id_column?": str,
-        },
-        None,
-    ),
-    "text?": ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None),
-    "clients": {str: {"file": str, "sha256": str, "presence?": [NUMBER], "told?": {"cosine": [float], "flags": [str]}}},
-    "held?": [str],
-    "common?": ({"file": str, "sha256": str}, None),
+    "columns": (dict, None),
+    "text": TEXT,
+    "clients": {str: FILE | {"presence?": [NUMBER], "told?": {"cosine": [float], "flags": [str]}}},
+    "held": [str],
+    "common": (FILE, None),
     "n_iter": COUNT,
     "converged": (bool, None),  # None: a silo of a federation does not know
     "stopped_because": str,
@@ -94,78 +94,54 @@ class SavedModel:
 def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Path:
     """Write a model to a folder, completely or not at all."""
     with new_folder(path, overwrite=overwrite) as folder:
-        clients = {}
+        clients: dict[str, Any] = {}
         names = file_names(saved.clients)
         for cid, client in saved.clients.items():
-            name = f"{names[cid]}.safetensors"
             arrays, rest = flatten(client)
-            about = {"kind": "fmtc client model", "schema": CLIENT_FORMAT, "client_id": cid}
-            write_tensors(folder / name, arrays, about | {"view": client.kind, "model": rest})
-            entry: dict[str, Any] = {"file": name, "sha256": _digest(folder / name)}
+            about = {**CLIENT, "client_id": cid, "view": client.kind, "model": rest}
+            clients[cid] = _write(folder / f"{names[cid]}.safetensors", arrays, about)
             if cid in saved.presence:
-                entry["presence"] = list(saved.presence[cid])
+                clients[cid]["presence"] = saved.presence[cid]
             if cid in saved.told:
-                cosine, flags = zip(*saved.told[cid], strict=True)
-                entry["told"] = {"cosine": list(cosine), "flags": list(flags)}
-            clients[cid] = entry
-        params = portable(saved.params)
-        for name in ("client_weights", "n_clusters"):
-            if isinstance(given := saved.params.get(name), Mapping):
-                kind = float if name == "client_weights" else int
-                params[name] = {str(cid): kind(value) for cid, value in given.items()}
+                clients[cid]["told"] = dict(zip(("cosine", "flags"), zip(*saved.told[cid], strict=True), strict=True))
         common = None
-        if saved.shared is not None:
-            write_shared(folder / COMMON_FILE, saved.shared)
-            common = {"file": COMMON_FILE, "sha256": _digest(folder / COMMON_FILE)}
+        if (shared := saved.shared) is not None:
+            arrays, rest = flatten(shared)
+            common = _write(folder / COMMON_FILE, arrays, {**COMMON, "shared": rest | {"view": shared.view}})
         about = {
             "kind": "fmtc model",
             "schema": MODEL_FORMAT,
-            "params": params,
+            "params": portable(saved.params),
             "n_concepts": next(iter(saved.clients.values())).k,
             "n_features_in": saved.n_features,
-            "feature_names_in": saved.feature_names,
-            "columns": None if saved.schema is None else saved.schema.to_dict(),
-            "text": None if saved.text is None else asdict(saved.text),
+            **columns_of(saved.feature_names, saved.schema, saved.text),
             "clients": clients,
             "held": saved.held,
             "common": common,
-            "n_iter": saved.n_iter,
-            "converged": saved.converged,
-            "stopped_because": saved.stopped_because,
-            "history": saved.history,
+            **{name: getattr(saved, name) for name in ("n_iter", "converged", "stopped_because", "history")},
         }
         write_json(folder / MODEL_FILE, about)
     return path
 
 
+def _write(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a file of arrays; what model.json says of it."""
+    write_tensors(path, arrays, about)
+    return {"file": path.name, "sha256": _digest(path)}
+
+
 def portable(params: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters that JSON can hold, by name; others are omitted."""
+    return {name: value for name, value in jsonable(params).items() if isinstance(value, PORTABLE)}
+
+
+def columns_of(names: Sequence[str] | None, schema: Schema | None, text: TextRecipe | None) -> dict[str, Any]:
+    """What is known of columns, as models and kits keep it."""
     return {
-        name: value
-        for name, value in jsonable(params).items()
-        if isinstance(value, PORTABLE) or name in ("solver", "privacy")
+        "feature_names_in": names,
+        "columns": None if schema is None else schema.to_dict(),
+        "text": None if text is None else asdict(text),
     }
-
-
-def write_shared(path: Path, shared: Shared) -> None:
-    """Keep what all clients of a run have in common."""
-    arrays, rest = flatten(shared)
-    write_tensors(
-        path, arrays, {"kind": "fmtc common state", "schema": COMMON_FORMAT, "shared": rest | {"view": shared.view}}
-    )
-
-
-def read_shared(path: Path) -> Shared:
-    """Undo `write_shared`."""
-    from ..models.shared import SHARED
-
-    arrays, about = read_tensors(path)
-    check_schema(path, about, "fmtc common state", COMMON_FORMAT)
-    try:
-        found: Shared = unflatten(SHARED[about["shared"]["view"]], arrays, about["shared"])
-    except (KeyError, TypeError, AttributeError, ValueError, StopIteration) as error:
-        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
-    return found
 
 
 def read_model(path: str | Path) -> SavedModel:
@@ -177,28 +153,22 @@ def read_model(path: str | Path) -> SavedModel:
     about = read_json(file)
     check_schema(file, about, "fmtc model", MODEL_FORMAT)
     check_form(file, about, MODEL)
-    d, names = about["n_features_in"], about["feature_names_in"]
-    k = about.get("n_concepts", about["params"]["n_clusters"])  # all clients of an older version had as many
+    d, k = about["n_features_in"], about["n_concepts"]
     if not about["clients"]:
         raise FileError(f"{file} is damaged: it names no client")
-    if names is not None and len(names) != d:
-        raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
-    schema = read_schema(file, about.get("columns"), d)
+    names, schema, text = read_columns(file, about, d)
     return SavedModel(
-        params=current_settings(about["params"], about["schema"], about.get("beta")),
+        params=about["params"],
         clients={cid: _read_client(folder, cid, entry, d, k) for cid, entry in about["clients"].items()},
         n_features=d,
         feature_names=names,
-        text=TextRecipe(**about["text"]) if about.get("text") is not None else None,
-        n_iter=about["n_iter"],
-        converged=about["converged"],
-        stopped_because=about["stopped_because"],
-        history=about["history"],
+        text=text,
         schema=schema,
         presence=_read_presence(file, about["clients"], k),
         told=_read_told(file, about["clients"], k),
-        held=about.get("held", ()),
-        shared=_read_common(folder, about.get("common")),
+        held=about["held"],
+        shared=_read_common(folder, about["common"]),
+        **{name: about[name] for name in ("n_iter", "converged", "stopped_because", "history")},
     )
 
 
@@ -223,131 +193,59 @@ def _read_told(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, list
     return found
 
 
-def _read_common(folder: Path, entry: Mapping[str, str] | None) -> Shared | None:
-    if entry is None:
-        return None
-    path = folder / Path(entry["file"]).name  # never outside the folder
-    shared = read_shared(path)
-    if _digest(path) != entry["sha256"]:
-        raise FileError(f"{path} is not the file that {MODEL_FILE} describes: its checksum differs")
-    return shared
-
-
-def read_schema(file: Path, document: Mapping[str, Any] | None, d: int) -> Schema | None:
-    """The schema in a file about d columns, or a `FileError` that says what is wrong with it."""
-    if document is None:
-        return None
-    try:
-        schema = Schema.from_dict(document)
-    except DataError as error:
-        raise FileError(f"{file} is damaged: {error}") from None
-    if len(schema.columns) != d:
-        raise FileError(f"{file} is damaged: it describes {len(schema.columns)} columns of {d}")
-    return schema
-
-
-# ------------------------------------------------------------------------------------------- files of older versions
-
-# Settings of models and reports in format 1, where all of them stood side by side: their names and values now. Those
-# that are not listed have kept their names; a name of None is a setting that does not exist any more.
-RENAMED: dict[str, str | None] = {
-    "one_sided": "nonmutual_weight",
-    "center": "center_features",
-    "centers": None,
-    "shared_centers": None,
-    "reweigh": None,
-}
-CHANGED: dict[str, dict[Any, Any]] = {"align": {"loop": True, "init": True, "none": False}}
-# What runs were before there were two views, where a file does not say it.
-BEFORE_VIEWS = {"view": "graph", "scale": "none", "coupling": "tensor"}
-BEFORE_FINALS = {"lift": False, "final": "kmeans"}
-
-
-def current_settings(settings: Mapping[str, Any], schema: int, beta: float | None = None) -> dict[str, Any]:
-    """Settings of a file in the names of today: parameters of `FMTC`, those of its solver under ``solver``.
-
-    Files from before there were two views get the settings that such a run has today: the graph view, ending with
-    k-means.
-
-    Parameters
-    ----------
-    settings : mapping
-        As they stand in the file.
-    schema : int
-        Format of the file.
-    beta : float, optional
-        The coupling that a run with ``beta="auto"`` chose. Where it is not known, such a model gets the default.
-
-    Examples
-    --------
-    >>> from fmtc.artifacts.models import current_settings
-    >>> found = current_settings({"n_clusters": 3, "one_sided": 0.5, "align": "none", "reweigh": 0}, schema=1)
-    >>> found["view"], found["solver"]
-    ('graph', {'lift': False, 'final': 'kmeans', 'nonmutual_weight': 0.5, 'align': False})
-    """
-    from ..settings import Solver
-
-    if schema >= 2 and "view" in settings:
-        return dict(settings)
-    flat = {**settings, **(settings.get("solver") or {})}
-    flat.pop("solver", None)
-    named = {RENAMED.get(name, name): value for name, value in flat.items()}
-    named.pop(None, None)
-    if named.get("beta") == "auto":
-        named.pop("beta")
-        named |= {} if beta is None else {"beta": beta}
-    values = {name: _changed(name, value) for name, value in named.items() if name is not None}
-    own = {f.name for f in fields(Solver)}
-    others = {name: value for name, value in values.items() if name not in own}
-    solver = {name: value for name, value in values.items() if name in own}
-    return BEFORE_VIEWS | others | {"solver": BEFORE_FINALS | solver}
-
-
-def _changed(name: str, value: Any) -> Any:
-    return CHANGED.get(name, {}).get(value, value) if isinstance(value, str) else value
-
-
-# --------------------------------------------------------------------------------------------------------- one client
+def read_columns(
+    file: Path, about: Mapping[str, Any], d: int
+) -> tuple[list[str] | None, Schema | None, TextRecipe | None]:
+    """Names, schema and recipe of `columns_of`, of d columns; or a `FileError` that says what is wrong with them."""
+    names, columns, text = about["feature_names_in"], about["columns"], about["text"]
+    if names is not None and len(names) != d:
+        raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
+    schema = None
+    if columns is not None:
+        check_form(file, columns, COLUMNS, "columns")
+        try:
+            schema = Schema.from_dict(columns)
+        except (DataError, TypeError) as error:
+            raise FileError(f"{file} is damaged: {error}") from None
+        if len(schema.columns) != d:
+            raise FileError(f"{file} is damaged: it describes {len(schema.columns)} columns of {d}")
+    return names, schema, None if text is None else TextRecipe(**text)
 
 
 def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: int) -> ClientModel:
     from ..models import KINDS
 
-    path = folder / Path(entry["file"]).name  # never outside the folder
-    arrays, about = read_tensors(path)
-    check_schema(path, about, "fmtc client model", CLIENT_FORMAT)
-    if _digest(path) != entry["sha256"]:
-        raise FileError(f"{path} is not the file of client {cid!r} that {MODEL_FILE} describes: its checksum differs")
-    if about["schema"] < 2:
-        return _read_first_format(path, arrays, d, k)
-    try:
+    path, arrays, about = _read(folder, entry, CLIENT, f"of client {cid!r} ")
+    with well_formed(path):
         model: ClientModel = unflatten(KINDS[about["view"]], arrays, about["model"])
         fits = model.fits(d, k)
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError, StopIteration) as error:
-        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
     if not fits:
         raise FileError(f"{path} is damaged: its arrays do not have the shapes of {d} features and {k} clusters")
     return model
 
 
-def _read_first_format(path: Path, arrays: Mapping[str, np.ndarray], d: int, k: int) -> ClientModel:
-    """A model of the graph view with unit centres, as earlier versions wrote it."""
-    from ..models import GraphModel
+def _read_common(folder: Path, entry: Mapping[str, str] | None) -> Shared | None:
+    from ..models.shared import SHARED
 
-    lacking = [name for name in ("W", "centers", "spread") if name not in arrays]
-    if lacking:
-        raise FileError(f"{path} is damaged: it lacks {', '.join(lacking)}")
-    if arrays["spread"].shape != (1,):
-        raise FileError(f"{path} is damaged: its spread is not one number")
-    mean, stretch, keep = (arrays.get(name) for name in OPTIONAL)
-    model = GraphModel(arrays["W"], arrays["centers"], float(arrays["spread"][0]), mean, stretch, keep)
-    if not model.fits(d, k):
-        raise FileError(f"{path} is damaged: its arrays do not have the shapes of {d} features and {k} clusters")
-    return model
+    if entry is None:
+        return None
+    path, arrays, about = _read(folder, entry, COMMON)
+    with well_formed(path):
+        shared: Shared = unflatten(SHARED[about["shared"]["view"]], arrays, about["shared"])
+    return shared
+
+
+def _read(
+    folder: Path, entry: Mapping[str, str], about: Mapping[str, Any], whose: str = ""
+) -> tuple[Path, dict[str, np.ndarray], dict[str, Any]]:
+    """A file of arrays that is the one that model.json describes."""
+    path = folder / Path(entry["file"]).name  # never outside the folder
+    arrays, found = read_tensors(path)
+    check_schema(path, found, about["kind"], about["schema"])
+    if _digest(path) != entry["sha256"]:
+        raise FileError(f"{path} is not the file {whose}that {MODEL_FILE} describes: its checksum differs")
+    return path, arrays, found
 
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-__all__ = ["SavedModel", "current_settings", "read_model", "write_model"]

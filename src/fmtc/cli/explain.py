@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ..tables.reading import Reading
 from . import flags
 from .flags import PATH, given
 from .labels import Joining, give_labels
@@ -23,18 +24,18 @@ class Wish:
 
     row: str | None = given("--row", metavar="ROW",
                             help="Why a row is in its cluster: its identifier or, without, its number.")  # fmt: skip
-    client: str | None = given("--client", metavar="SILO", help="Only this silo, by itself.")
+    silo: str | None = given("--silo", metavar="SILO", help="Only this silo, by itself.")
     rename: tuple[str, ...] = given("--rename", metavar="N=NAME", multiple=True,
                                     help="Name cluster N; labels, pages and plots of the run use it.")  # fmt: skip
     what: str = given(
         "--show", type=click.Choice(SHOWN), default=SHOWN[0], show_default=True,
-        help="atlas: the concepts and who has them; labels: those of all rows; model: silos, rounds, features; "
+        help="atlas: the clusters and who has them; labels: those of all rows; model: silos, rounds, features; "
         "influence: who pulls whom, and who was capped; wire: all messages, without RUN.",
     )  # fmt: skip
     top: int = given("--top", type=click.IntRange(1), default=4, show_default=True,
                      help="With --show model: features to show for each cluster.")  # fmt: skip
 
-    def check(self, run: Path | None, file: Path | None, joining: Joining) -> None:
+    def check(self, run: Path | None, file: Path | None, joining: Joining, reading: Reading) -> None:
         """Refuse more than one wish, and flags of others."""
         if (run is None) != (self.what == "wire"):
             raise click.UsageError("give the folder of a run or a model; or --show wire alone")
@@ -42,9 +43,9 @@ class Wish:
             raise click.UsageError("give one of --row, --rename, --show and --join")
         if file is not None and self.row is None:
             raise click.UsageError("FILE is where to look for the row of --row")
-        if joining.table is None and self.what != "labels" and (joining.out is not None or joining.of_table):
+        if joining.table is None and self.what != "labels" and (joining.out is not None or reading.said()):
             raise click.UsageError(
-                "--out, --id, --client-column and --no-header are about labels: --join or --show labels"
+                "--out, --id, --silo-column and --no-header are about labels: --join or --show labels"
             )
 
     @property
@@ -67,7 +68,8 @@ def _numbered(text: str) -> tuple[int, str]:
 @click.argument("run", type=PATH, required=False)
 @click.argument("file", type=PATH, required=False)
 @flags.takes(wish=Wish, joining=Joining)
-def explain(run: Path | None, file: Path | None, wish: Wish, joining: Joining, words: Words) -> None:
+@flags.reading("silo_column", "id_column", "header")
+def explain(run: Path | None, file: Path | None, wish: Wish, joining: Joining, reading: Reading, words: Words) -> None:
     """Say what the clusters of a run are: size, share, and the columns that set each apart, in the table's own units.
 
     RUN is the --out folder of `fmtc fit` or `fmtc join`; the atlas and the model may be of `fmtc coordinate` or a model
@@ -85,35 +87,35 @@ def explain(run: Path | None, file: Path | None, wish: Wish, joining: Joining, w
 
     Examples:
       fmtc explain run
-      fmtc explain run --client north
-      fmtc explain run --client north --row 17      (why this row is in its cluster)
-      fmtc explain run new.csv --client north --row 17
+      fmtc explain run --silo north
+      fmtc explain run --silo north --row 17      (why this row is in its cluster)
+      fmtc explain run new.csv --silo north --row 17
       fmtc explain run --rename 2=severe --rename 0="no symptoms"
       fmtc explain run --rename 2=                  (take a name back)
-      fmtc explain run --show atlas                 (concepts in words, who has them, how sure that is)
+      fmtc explain run --show atlas                 (clusters in words, who has them, how sure that is)
       fmtc explain run --show labels > labels.csv
       fmtc explain run --join north.csv --out north-with-clusters.csv
-      fmtc explain run --join visits.csv --client north --id patient
+      fmtc explain run --join visits.csv --silo north --id patient
       fmtc explain run --join cells.h5ad --out new.h5ad      (AnnData: clusters go into obs)
       fmtc explain run --show model --top 8
       fmtc explain run --show influence             (who pulls whom, and who was capped)
       fmtc explain --show wire                      (every field that a silo may send or receive)
       fmtc explain run --json | python -m json.tool
     """
-    from . import explained, shown
+    from . import explained
 
-    wish.check(run, file, joining)
+    wish.check(run, file, joining, reading)
     if run is None:
-        shown.show_wire(words)
+        explained.show_wire(words)
     elif joining.table is not None or wish.what == "labels":
-        give_labels(words, run, wish.client, joining)
+        give_labels(words, run, wish.silo, joining, reading)
     elif wish.what == "model":
-        shown.show_model(words, run, wish.top)
+        explained.show_model(words, run, wish.top)
     elif wish.what == "influence":
-        shown.show_influence(words, run)
+        explained.show_influence(words, run)
     elif wish.what == "atlas":
-        explained.give_atlas(words, run)
+        explained.show_atlas(words, run)
     elif wish.row is not None:
-        explained.explain_row(words, run, wish.client, wish.row, file)
+        explained.explain_row(words, run, wish.silo, wish.row, file)
     else:
-        explained.explain_clusters(words, run, wish.client, wish.names)
+        explained.explain_clusters(words, run, wish.silo, wish.names)

@@ -55,7 +55,7 @@ def coordinate(
 
     Examples:
       fmtc coordinate --kit coordinator -k 4 --out run
-      fmtc coordinate --kit coordinator -k 4 --out run --min-clients 3 --wait 300
+      fmtc coordinate --kit coordinator -k 4 --out run --min-silos 3 --wait 300
       fmtc coordinate --kit coordinator -k 4 --out run --resume
     """
     model = build_model(settings, advises=True)
@@ -124,7 +124,7 @@ class Taking:
     """How a silo takes part."""
 
     n_clusters: int | None = given(
-        "-k", "--n-clusters", type=click.IntRange(1),
+        "--clusters", type=click.IntRange(1),
         help="Clusters of your silo, where the run lets each have its own.  [default: as asked]",
     )  # fmt: skip
     stay: bool = given("--stay", is_flag=True, help="Wait for the next run after one has ended.")

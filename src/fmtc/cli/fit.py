@@ -70,7 +70,7 @@ def fit(
     words: Words,
     **settings: Any,
 ) -> None:
-    """Cluster silos: one file each, or one file with --client-column.
+    """Cluster silos: one file each, or one file with --silo-column.
 
     FILES are tables with a header (.csv, .tsv, .jsonl, also .gz; .xlsx, .parquet, .feather), matrices (.npy, .npz,
     dense or SciPy sparse) or AnnData (.h5ad). A silo is named after its file. Identifiers are set aside and label the
@@ -82,7 +82,7 @@ def fit(
 
     Examples:
       fmtc fit north.csv south.csv west.csv -k 4 --out run
-      fmtc fit all.parquet --client-column site --label-column class --drop zip -k 4 --out run
+      fmtc fit all.parquet --silo-column site --label-column class --drop zip -k 4 --out run
       fmtc fit north.csv south.csv -k 5 --text-column notes --id-column id --out run
       fmtc fit *.csv -k 4 --as category:sex,cp --missing drop --append --out run
       fmtc fit *.csv -k 4 --schema run/schema.toml --out again
@@ -208,11 +208,11 @@ def _check_processes(
     """Refuse what a federation of processes cannot do, and what only such a one can."""
     if not processes:
         if patience.min_clients is not None:
-            raise click.UsageError("--min-clients is for --processes")
+            raise click.UsageError("--min-silos is for --processes")
         return
     patience.check(len(files))
     if reading.silo_column is not None:
-        raise click.UsageError("a federation has one file per silo; omit --processes, or --client-column")
+        raise click.UsageError("a federation has one file per silo; omit --processes, or --silo-column")
     if reading.obsm is not None:
         raise click.UsageError("a federation reads tables and matrices; omit --processes, or --obsm")
     if resume:

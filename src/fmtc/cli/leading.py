@@ -128,7 +128,9 @@ class Lead:
         waiting.check(len(kit.plan.silos))
         if isinstance(model.n_clusters, Mapping):
             if model.n_concepts is None:
-                raise click.UsageError("-k SILO=NUMBER needs --concepts: how many clusters all silos have together")
+                raise click.UsageError(
+                    "--clusters-per-silo SILO=NUMBER needs -k: how many clusters all silos have together"
+                )
             model._check_names(kit.plan.silos)
         self.weights = model._weights(kit.plan.silos)
         self.roster = Roster.read(kit.startup)

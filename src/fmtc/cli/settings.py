@@ -35,8 +35,6 @@ def _value(text: str) -> Any:
         return text
 
 
-INT_OR_AUTO: Any = click.types.FuncParamType(_value)
-INT_OR_AUTO.name = "int|auto"
 # Parameters of FMTC that are a plain value, with their type on the command line and a line of help; the flag has the
 # name of the parameter. A flag that is not given leaves the value to FMTC or FMTC.as_published.
 MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
@@ -51,7 +49,6 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
         "Graph view: what is made low-rank, the tensor of projections or all side by side; average makes them one; "
         "auto is tensor, and average for texts.",
     ),
-    "n_neighbors": (INT_OR_AUTO, "Neighbours in each silo's graph; auto: sqrt(rows)/2, 10 to 30."),
     "scale": (
         click.Choice(SCALES),
         "Standardise columns in each silo (client) or over all (global); auto: over all, unless columns share a unit; "
@@ -93,9 +90,9 @@ def _flags() -> list[Callable[[Any], Any]]:
     return [
         model("--as-published", is_flag=True,
               help="The algorithm as printed in the paper: absolute alpha, beta, rho; no alignment."),
-        model("--concepts", "n_concepts", type=click.IntRange(1),
-              help="Clusters of all silos, where silos may lack some; without -k, each may have all."),
-        model("--client-weight", "client_weights", multiple=True, metavar="SILO=NUMBER",
+        model("--clusters-per-silo", multiple=True, metavar="INTEGER", callback=_read_per_silo,
+              help="Where silos may lack clusters: the most that one has, or SILO=NUMBER once for each silo."),
+        model("--silo-weight", "silo_weights", multiple=True, metavar="SILO=NUMBER",
               help="How much a silo's own data count against the consensus; once for every silo."),
         promise("--epsilon", type=float,
                 help="Differential privacy of every record: noise in everything that leaves; needs --bounds."),
@@ -112,10 +109,10 @@ def _flags() -> list[Callable[[Any], Any]]:
             model("--" + name.replace("_", "-"), name, type=kind, default=None, help=_with_default(name, text))
             for name, (kind, text) in MODEL_OPTIONS.items()
         ),
-        model("--solver", multiple=True, metavar="NAME=VALUE", callback=_read_solver,
-              help="A setting of the solver, such as ridge=0.1; may be given many times."),
-        model("--help-solver", is_flag=True, is_eager=True, expose_value=False, callback=_help_solver,
-              help="List the settings of the solver and exit."),
+        model("--set", "solver", multiple=True, metavar="NAME=VALUE", callback=_read_solver,
+              help="Any other setting, such as ridge=0.1; may be given many times. --help-set lists them."),
+        model("--help-set", is_flag=True, is_eager=True, expose_value=False, callback=_help_solver,
+              help="List the settings of --set and exit."),
     ]  # fmt: skip
 
 
@@ -157,7 +154,7 @@ def _help_solver(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
     formatter = ctx.make_formatter()
-    formatter.write_text("Settings of the solver, each given as --solver NAME=VALUE. The defaults suit most data.")
+    formatter.write_text("Settings of --set NAME=VALUE. The defaults suit most data.")
     with formatter.section("Settings"):
         formatter.write_dl(
             [(name, f"{text}  [default: {_written(default)}]") for name, default, text in solver_table()]
@@ -192,7 +189,7 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     ----------
     flags : mapping
         As `model_options` reads them: None or an empty tuple where no flag was given, SILO=NUMBER for each of
-        client_weights, and under ``solver`` the settings of the solver by name.
+        silo_weights, and under ``solver`` the settings of the solver by name.
     reading : Reading, optional
         Of the rows: texts are weighted by how rare their words are, unless another scale was given.
     advises : bool
@@ -209,12 +206,9 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     given = {name: value for name, value in flags.items() if value not in (None, ()) and name not in others}
     if reading is not None and reading.recipe is not None:
         given.setdefault("scale", "tfidf")
-    if "client_weights" in given:
-        given["client_weights"] = dict(map(_weight, given["client_weights"]))
-    if "n_clusters" not in given:
-        if "n_concepts" not in given:
-            raise click.UsageError(NO_NUMBER)
-        given["n_clusters"] = given["n_concepts"]
+    if "silo_weights" in given:
+        given["client_weights"] = dict(map(_weight, given.pop("silo_weights")))
+    _count_clusters(given)
     given |= flags.get("solver", {})
     try:
         if (promise := read_privacy(flags)) is not None:
@@ -235,6 +229,27 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     return model
 
 
+def _count_clusters(given: dict[str, Any]) -> None:
+    """Numbers of clusters, as `FMTC` calls them."""
+    total, per_silo = given.get("n_clusters"), given.pop("clusters_per_silo", None)
+    if total is None and not isinstance(per_silo, dict):
+        raise click.UsageError(NO_NUMBER)
+    if per_silo is not None:
+        if isinstance(total, str):
+            raise click.UsageError(f"-k {total} finds one number for all silos; omit --clusters-per-silo")
+        given |= {"n_clusters": per_silo, "n_concepts": total}
+
+
+def _read_per_silo(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
+    """One number for all silos, or a mapping of silo to number; None: not given."""
+    pairs = [text.rpartition("=")[::2] for text in texts]
+    found = dict(pairs)
+    if len(found) < len(pairs) or ("" in found and len(found) > 1) or not all(map(str.isdecimal, found.values())):
+        raise click.BadParameter("give one number for all silos, or SILO=NUMBER once for each, such as north=6")
+    numbers = {silo: int(number) for silo, number in found.items()}
+    return numbers.get("", numbers or None)
+
+
 def bind_bounds(model: FMTC, path: Path | None, schema: Schema | None) -> None:
     """Bring the bounds of a file into the order of the columns, once that is known."""
     if path is not None and schema is not None:
@@ -249,4 +264,4 @@ def _weight(text: str) -> tuple[str, float]:
             return name, float(value)
     except ValueError:
         pass
-    raise click.UsageError(f"--client-weight {text!r} is not of the form SILO=NUMBER, such as north=2")
+    raise click.UsageError(f"--silo-weight {text!r} is not of the form SILO=NUMBER, such as north=2")

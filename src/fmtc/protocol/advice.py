@@ -203,9 +203,9 @@ class Spectrum(Phase):
             "Exactly that.", kind="count", check=above(0),
         )  # fmt: skip
 
-    def asks(self, server: AdviceServer, settings: AdviceSettings) -> dict[str, Any]:
-        """The same for all."""
-        return dict.fromkeys(server.client_ids, self.Ask(ks=np.array(server.ks, np.int64)))
+    def ask(self, server: AdviceServer, settings: AdviceSettings) -> Ask:
+        """The numbers of clusters."""
+        return self.Ask(ks=np.array(server.ks, np.int64))
 
     def reply(self, client: ClientState, ask: Any, settings: AdviceSettings, round_no: int) -> tuple[AdviceClient, Any]:
         """The graph, its lowest eigenvalues and its large parts."""
@@ -224,16 +224,13 @@ class Spectrum(Phase):
         found = become(client, AdviceClient, evidence=Evidence(np.array(ks), lam))
         return found, self.Answer(eigenvalues=lam, parts=large_parts(rows.X, solver.n_neighbors))
 
-    def impossible(self, server: AdviceServer, answers: Mapping[str, Any], settings: Any) -> dict[str, str]:
+    def impossible(self, server: AdviceServer, client_id: str, answer: Any, settings: Any) -> str | None:
         """Eigenvalues that no normalised Laplacian has, and others than asked for."""
-        found = {}
-        for cid, answer in answers.items():
-            lam = answer.eigenvalues
-            if not self._fits(answer, server.ks):
-                found[cid] = "is of other numbers of clusters than asked for"
-            elif lam.min() < 0 or lam.max() > 2 or (np.diff(lam) < 0).any():
-                found[cid] = "has no eigenvalues of a graph, in order"
-        return found
+        lam = answer.eigenvalues
+        if not self._fits(answer, server.ks):
+            return "is of other numbers of clusters than asked for"
+        wrong = lam.min() < 0 or lam.max() > 2 or (np.diff(lam) < 0).any()
+        return "has no eigenvalues of a graph, in order" if wrong else None
 
     def _fits(self, answer: Any, ks: Sequence[int]) -> bool:
         return len(answer.eigenvalues) == ks[-1] + 1

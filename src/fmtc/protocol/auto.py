@@ -61,9 +61,9 @@ class Probe(Phase):
         )  # fmt: skip
         entropy: float = number("of the mixture's cluster sizes, 1 for equal ones", "How uneven its clusters are.")
 
-    def asks(self, server: MixtureServer, settings: Settings) -> dict[str, Any]:
+    def ask(self, server: MixtureServer, settings: Settings) -> Any:
         """The mixture as it stands."""
-        return CONCLUDE.asks(server, settings)
+        return CONCLUDE.ask(server, settings)
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Counted, Answer]:
         """Cluster some rows in both ways."""
@@ -91,13 +91,11 @@ class Probe(Phase):
             gain = closed_share(points, mixed, NEIGHBORS) - closed_share(points, graphed, NEIGHBORS) if many else 0.0
         return client, self.Answer(shapes=bool(shapes), gain=float(gain), entropy=entropy)
 
-    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: ServerState, client_id: str, answer: Answer, settings: Settings) -> str | None:
         """Shares beyond 1."""
-        return {
-            cid: f"has gain {answer.gain:g} and entropy {answer.entropy:g}, which are no shares"
-            for cid, answer in answers.items()
-            if not (abs(answer.gain) <= 4 and -1e-6 <= answer.entropy <= 1 + 1e-6)
-        }
+        if abs(answer.gain) <= 4 and -1e-6 <= answer.entropy <= 1 + 1e-6:
+            return None
+        return f"has gain {answer.gain:g} and entropy {answer.entropy:g}, which are no shares"
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Decide."""

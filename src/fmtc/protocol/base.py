@@ -143,7 +143,8 @@ class Failure:
 class Phase:
     """One exchange of a method. Subclasses declare it; the one instance of each is stateless.
 
-    A method's author writes `asks`, `reply` and `reduce`, and beside an `Answer` `protect`; all else has a default.
+    A method's author writes `ask` (or `asks`, where clients are asked different questions), `reply` and `reduce`, and
+    beside an `Answer` `protect`; all else has a default.
     """
 
     name: ClassVar[str]
@@ -184,7 +185,11 @@ class Phase:
 
     def asks(self, server: Any, settings: Any) -> Mapping[str, Any]:
         """What each client is asked."""
-        return {cid: self.Ask() for cid in server.client_ids}
+        return dict.fromkeys(server.client_ids, self.ask(server, settings))
+
+    def ask(self, server: Any, settings: Any) -> Any:
+        """What all clients are asked."""
+        return self.Ask()
 
     def reply(self, client: Any, ask: Any, settings: Any, round_no: int) -> tuple[Any, Any]:
         """The client's next state and its answer."""
@@ -202,9 +207,9 @@ class Phase:
         """What one release costs of the privacy budget, as a squared mu of Gaussian differential privacy."""
         return 0.0
 
-    def impossible(self, server: Any, answers: Mapping[str, Any], settings: Any) -> Mapping[str, str]:
-        """What no honest client can have said, by client: the server drops these answers before it reduces the rest."""
-        return {}
+    def impossible(self, server: Any, client_id: str, answer: Any, settings: Any) -> str | None:
+        """Why no honest client can have said this, or None; the server drops such answers and reduces the rest."""
+        return None
 
     def check_ask(self, ask: Any, sizes: Mapping[str, int]) -> None:
         """Raise `RefusedError` where a question does not fit its declaration."""
@@ -265,14 +270,6 @@ TOTAL = "*"  # in place of a client's name
 def how_many(answers: Mapping[str, Any]) -> int:
     """How many clients answered, also where only the sum of their answers is known."""
     return answers.count if isinstance(answers, Summed) else len(answers)
-
-
-PLACE = {  # fields of a message besides the question: shape, what it is, what it can tell
-    "phase": ("a word", "which phase is due", "Nothing."),
-    "round_no": ("a number", "the round", "How far the run is."),
-    "last_round": ("a number", "the client's last round that the server has", "Which of its answers were lost."),
-    "turn": ("a number", "which of several questions of a phase this is", "Nothing."),
-}
 
 
 # ---------------------------------------------------------------------------------------------------------- checking
@@ -357,10 +354,11 @@ def dropped(phase: Phase, server: Any, answers: Mapping[str, Any], settings: Any
         for name, value in pack(answer).items():
             if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
                 found[cid] = f"{phase.name}: {name} holds NaN or infinity"
-    rest = {cid: answer for cid, answer in answers.items() if cid not in found}
-    with np.errstate(over="ignore", invalid="ignore"):  # numbers whose squares are not finite are no rows' either
-        odd = phase.impossible(server, rest, settings) if rest else {}
-    return found | {cid: f"{phase.name}: what came {why}" for cid, why in odd.items()}
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers whose squares are not finite are no rows' either
+            why = None if cid in found else phase.impossible(server, cid, answer, settings)
+        if why is not None:
+            found[cid] = f"{phase.name}: what came {why}"
+    return found
 
 
 # ------------------------------------------------------------------------------------------------- packing, counting
@@ -493,18 +491,3 @@ def sent(phases: Iterable[Phase], totals: Iterable[Any]) -> list[dict[str, Any]]
             }
         )
     return rows
-
-
-def privacy_table(phases: tuple[Phase, ...], side: str = "Answer") -> str:
-    """The table of docs/privacy.md: every field of the answers (or, with ``"Ask"``, of the questions)."""
-    lines = ["| Phase | Field | Shape | What it is | What it can tell |", "|---|---|---|---|---|"]
-    if side == "Ask":
-        lines += [f"| any | `{name}` | {' | '.join(columns)} |" for name, columns in PLACE.items()]
-    for phase in phases:
-        for name, entry in entries(getattr(getattr(phase, "inner", phase), side)).items():  # of sums: what is summed
-            what = f"{entry.what} ({entry.when})" if entry.when else entry.what
-            lines.append(f"| {phase.name} | `{name}` | {entry.size} | {what} | {entry.tells} |")
-    if side == "Answer":
-        entry = entries(Failure)["error"]
-        lines.append(f"| any | `error` | {entry.size} | {entry.what} (in place of an answer) | {entry.tells} |")
-    return "\n".join(lines)

@@ -86,18 +86,14 @@ class Moments(Phase):
             n_samples=own.n, means=own.means, squares=own.squares, filled=own.counts, in_one_unit=in_one_unit
         )
 
-    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: ServerState, client_id: str, answer: Answer, settings: Settings) -> str | None:
         """No rows, negative squares, more cells than rows."""
-        found = {}
-        for cid, answer in answers.items():
-            counts = [part for part in (answer.filled, answer.document_counts) if part is not None]
-            if answer.n_samples < 1:
-                found[cid] = "is of no rows"
-            elif any(part.min(initial=0) < 0 or part.max(initial=0) > answer.n_samples for part in counts):
-                found[cid] = f"counts cells that {answer.n_samples} rows cannot have"
-            elif answer.squares is not None and answer.squares.min(initial=0) < 0:
-                found[cid] = "has squares below 0"
-        return found
+        counts = [part for part in (answer.filled, answer.document_counts) if part is not None]
+        if answer.n_samples < 1:
+            return "is of no rows"
+        if any(part.min(initial=0) < 0 or part.max(initial=0) > answer.n_samples for part in counts):
+            return f"counts cells that {answer.n_samples} rows cannot have"
+        return "has squares below 0" if answer.squares is not None and answer.squares.min(initial=0) < 0 else None
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Common units for the columns of all clients."""
@@ -244,13 +240,12 @@ class Rescale(Phase):
         """Once, where the clients agreed on units of the columns, or on their means."""
         return int(server.scaling is not None)
 
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
-        """The same units for everyone."""
+    def ask(self, server: ServerState, settings: Settings) -> Ask:
+        """The common units."""
         units = server.scaling
         if units is None:
             raise RuntimeError("columns cannot be scaled before they are summed up")
-        ask = self.Ask(shift=units.shift, stretch=units.stretch, keep=units.keep, lift=server.lifted or None)
-        return dict.fromkeys(server.client_ids, ask)
+        return self.Ask(shift=units.shift, stretch=units.stretch, keep=units.keep, lift=server.lifted or None)
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Bring the rows, as they came, to the common units."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifacts.files import check_form, check_schema, read_json, read_tensors
-from ..artifacts.models import ROUND, current_settings
+from ..artifacts.models import ROUND
 from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, read_explanation
 from ..describe import Atlas, Explanation
 from ..errors import FileError
@@ -17,7 +17,7 @@ from ..estimator import FMTC, load, load_atlas, read_settings
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """The report of a run folder, checked; settings as this version has them."""
+    """The report of a run folder, checked."""
     file = folder / "report.json"
     if not file.is_file():
         raise FileError(f"{folder} is not the folder of a run: it has no report.json. Give the folder that a run wrote")
@@ -25,10 +25,9 @@ def read_report(folder: Path) -> dict[str, Any]:
     leads = isinstance(report, dict) and report.get("kind") == "fmtc consensus report"
     check_schema(file, report, "fmtc consensus report" if leads else "fmtc report", REPORT_FORMAT)
     check_form(file, report, CONSENSUS_REPORT if leads else REPORT)
-    settings = current_settings(report["settings"], report["schema"])
     known = inspect.signature(FMTC).parameters
-    read_settings(file, {name: value for name, value in settings.items() if name in known})
-    return {**report, "settings": settings}
+    read_settings(file, {name: value for name, value in report["settings"].items() if name in known})
+    return dict(report)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..artifacts.files import check_schema, jsonable, read_tensors, write_tensors
+from ..artifacts.files import check_schema, jsonable, read_tensors, well_formed, write_tensors
 from ..artifacts.states import flatten, unflatten
 from ..errors import AbortedError, ClientError, DataError, FileError, InputError, OwnError, TrustError
 from ..models.shared import SHARED, Shared
@@ -156,15 +156,13 @@ def _read_late(spec: RunSpec, client_ids: tuple[str, ...]) -> tuple[Any, dict[st
     """Undo `_write_late`."""
     path = spec.folder / LATE
     arrays, about = read_tensors(path)
-    try:
+    with well_formed(path):
         server = spec.method.open_server(client_ids, spec.settings, spec.weights)
         server = unflatten(server, arrays, about["server"], SERVER)
         late = {
             cid: tuple(_message(spec, line, arrays, f"{place}/{turn}/") for turn, line in enumerate(asked))
             for place, (cid, asked) in enumerate(about["asked"].items())
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
     return server, late
 
 
@@ -255,7 +253,7 @@ def read_record(path: Path) -> tuple[RunRecord, dict[str, Any]]:
     """The record in a file of `write_record`, and the rest of what it says (run, method, settings)."""
     arrays, about = read_tensors(path)
     check_schema(path, about, "fmtc consensus", RESULT_FORMAT)
-    try:
+    with well_formed(path):
         saved: dict[str, Any] = {
             name: tuple(about[name]) if isinstance(about[name], list) else about[name] for name in SAVED
         }
@@ -266,8 +264,6 @@ def read_record(path: Path) -> tuple[RunRecord, dict[str, Any]]:
             received=tuple(map(Total.from_dict, about["received"])),
             shared=_shared(arrays, about.get("shared")),
         )
-    except (KeyError, TypeError, AttributeError, StopIteration) as error:
-        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
     return record, about
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, write_tensors
+from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, well_formed, write_tensors
 from ..artifacts.states import flatten, unflatten
 from ..errors import ClientError, DataError, FileError, OwnError, RefusedError, SiteError, TrustError
 from ..linalg.threads import one_thread
@@ -436,9 +436,7 @@ class _Run:
         path = rounds[-1] / "server.safetensors"
         arrays, about = read_tensors(path)
         check_schema(path, about, "server checkpoint", CHECKPOINT_FORMAT)
-        if about["schema"] < CHECKPOINT_FORMAT:
-            raise FileError(f"{path} was written by an older version of fmtc, which alone can resume it; start again")
-        try:
+        with well_formed(path):
             self._check_same_run(about)
             server = self.method.open_server(self.transport.client_ids, self.settings, self.weights)
             self.server = unflatten(server, arrays, about["server"])
@@ -448,8 +446,6 @@ class _Run:
             for line in about["received"]:
                 add(self.received, Total.from_dict(line))
             self.transport.load_clients(rounds[-1] / CLIENTS, self.server.client_ids)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
         return True
 
     def _check_same_run(self, about: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from ..artifacts.files import (
     read_file,
     read_json,
     read_tensors,
+    well_formed,
     write_json,
     write_tensors,
 )
@@ -117,13 +118,13 @@ class ClientSource:
         if self.n_clusters is not None and not comparing:
             if self.n_clusters > settings.n_clusters:
                 raise LimitError(
-                    f"this client has {self.n_clusters} clusters, and the run has {settings.n_clusters} concepts; the "
-                    f"coordinator can allow it with --concepts {self.n_clusters}"
+                    f"this client has {self.n_clusters} clusters, and the run has {settings.n_clusters}; the "
+                    f"coordinator can allow it with -k {self.n_clusters}"
                 )
             if getattr(settings, "own_clusters", None) is None and self.n_clusters != settings.n_clusters:
                 raise LimitError(
-                    f"this client has {self.n_clusters} clusters, and the run gives every client "
-                    f"{settings.n_clusters}; the coordinator can allow it with --concepts {settings.n_clusters}"
+                    f"this client has {self.n_clusters} clusters, the run gives every client {settings.n_clusters}; "
+                    f"the coordinator can allow it with --clusters-per-silo {settings.n_clusters}"
                 )
         if not comparing:
             Floor.read(self.floor).check(settings)
@@ -459,12 +460,10 @@ def read_client_result(path: Path) -> KeptResult:
     """Undo `write_client_result`."""
     arrays, about = read_tensors(path)
     check_schema(path, about, "fmtc client result", RESULT_FORMAT)
-    try:
+    with well_formed(path):
         kinds = method_of(about["method"]).model_types
         kind = {kind.__name__: kind for kind in kinds}[about["type"]]
         model = unflatten(kind, arrays, about["model"], MODEL)
         facts = {name: about[name] for name in ("data", "round_no", "settings", "seconds", "run")}
         result = ClientResult(model, arrays["labels"], choice=about.get("choice"))
         return KeptResult(result, tuple(about["notes"]), **facts, roster=about.get("roster", ""))
-    except (KeyError, TypeError) as error:
-        raise FileError(f"{path} is damaged: {error}") from None

@@ -274,7 +274,7 @@ def influence(files: tuple[Path, ...], words: Words, **given: Any) -> None:
     epilog="""\b
 Examples:
   fmtc-bench audit span north.npz south.npz -k 4 --view graph
-  fmtc-bench audit span letters.csv --client-column office --text-column text -k 4 --json""",
+  fmtc-bench audit span letters.csv --silo-column office --text-column text -k 4 --json""",
 )
 @rows_options
 def span(files: tuple[Path, ...], words: Words, **given: Any) -> None:

@@ -26,7 +26,7 @@ from ...privacy.protection import ALWAYS
 from ...privacy.rules import Centres
 from ...settings import Settings
 from ..base import REPEATS, Array, Phase, array, number
-from ..mixture.em import PROTECT, Answer, asked, impossible_rounds, next_round, one_round
+from ..mixture.em import PROTECT, Answer, asked, impossible_round, next_round, one_round
 from ..mixture.em import Ask as Parameters
 from ..mixture.state import Mixing, Mixture
 from ..state import become, heard, hole_filling, input_rows, noted, reached, stream
@@ -95,9 +95,9 @@ class Finish(Phase):
         own = Clusters(E, replace(model, centers=centers), labels)
         return become(client, Clustered, own=own), self.Answer(centers=centers)
 
-    def impossible(self, server: GraphServer, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: GraphServer, client_id: str, answer: Answer, settings: Settings) -> str | None:
         """Centres that are not of length 1."""
-        return not_of_unit_length(answers)
+        return not_of_unit_length(answer)
 
     def reduce(self, server: GraphServer, answers: MutableMapping[str, Answer], settings: Settings) -> Finished:
         """Which cluster of each client takes each number; a mixture to begin with, where there is to be one."""
@@ -112,13 +112,10 @@ class Finish(Phase):
         return with_influence(become(server, Finished, orders=orders, mixture=mixture, centers=centers), settings)
 
 
-def not_of_unit_length(answers: Mapping[str, Any]) -> dict[str, str]:
-    """Clients whose centres are not of length 1."""
-    return {
-        cid: "has centres that are not of length 1"
-        for cid, answer in answers.items()
-        if np.abs(np.linalg.norm(answer.centers.astype(np.float64), axis=1) - 1).max() > 1e-3
-    }
+def not_of_unit_length(answer: Any) -> str | None:
+    """What is wrong where centres are not of length 1."""
+    gap = np.abs(np.linalg.norm(answer.centers.astype(np.float64), axis=1) - 1).max()
+    return "has centres that are not of length 1" if gap > 1e-3 else None
 
 
 def by_concept(centers: Array, order: Array, partial: bool) -> Array:
@@ -293,9 +290,9 @@ class Settle(Phase):
         own = replace(own, cells=cells, before=before, statistics=after[0], step=ask.step)
         return replace(client, own=own), answer
 
-    def impossible(self, server: Any, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: Any, client_id: str, answer: Any, settings: Settings) -> str | None:
         """Sums of no rows."""
-        return impossible_rounds(server.mixture, answers, (), {})
+        return impossible_round(server.mixture, answer)
 
     def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Settings) -> Any:
         """Add up and pool."""

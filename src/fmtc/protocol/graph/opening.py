@@ -8,7 +8,7 @@ meet     which clusters of which clients are the same, before the rounds, where 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,15 +82,11 @@ class Hello(Phase):
         k = None if settings.own_clusters is None else ready.k
         return ready, self.Answer(n_samples=n, n_features=d, sum_of_squares=energy(ready), n_clusters=k)
 
-    def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: ServerState, client_id: str, answer: Any, settings: Settings) -> str | None:
         """No rows, or more clusters than there are concepts."""
-        most = settings.n_clusters
-        empty = {cid: "is of no rows" for cid, answer in answers.items() if answer.n_samples < 1}
-        return empty | {
-            cid: f"asks for {answer.n_clusters} clusters, and there are {most} concepts"
-            for cid, answer in answers.items()
-            if (answer.n_clusters or 0) > most
-        }
+        if (answer.n_clusters or 0) > settings.n_clusters:
+            return f"asks for {answer.n_clusters} clusters, and there are {settings.n_clusters} concepts"
+        return "is of no rows" if answer.n_samples < 1 else None
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> GraphServer:
         """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""
@@ -278,9 +274,9 @@ class Meet(Phase):
         own = Clusters(E, GraphModel(W, centers[order], 0.0, None), np.argsort(order)[to_numpy(labels)])
         return become(client, Clustered, own=own), self.Answer(W=W, centers=centers[order])
 
-    def impossible(self, server: Any, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: Any, client_id: str, answer: Any, settings: Settings) -> str | None:
         """Another number of clusters than before, or centres that are not of length 1."""
-        return dict(ROUND.impossible(server, answers, settings)) | not_of_unit_length(answers)
+        return not_of_unit_length(answer) or ROUND.impossible(server, client_id, answer, settings)
 
     def reduce(self, server: GraphServer, answers: MutableMapping[str, Any], settings: Settings) -> GraphServer:
         """Match clusters to concepts; the axes of each client become those of its concepts."""

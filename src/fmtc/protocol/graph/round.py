@@ -268,13 +268,10 @@ class Round(Phase):
         client = replace(client, round_no=round_no)
         return client, self.Answer(W=_as_sent(to_numpy(client.W), settings), cut=cut, misfit=misfit)
 
-    def impossible(self, server: Any, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: Any, client_id: str, answer: Any, settings: Settings) -> str | None:
         """Another number of columns than the client has clusters."""
-        return {
-            cid: f"has {answer.W.shape[1]} columns, and its client has said {server.clusters[cid]} clusters"
-            for cid, answer in answers.items()
-            if cid in server.clusters and answer.W.shape[1] != server.clusters[cid]
-        }
+        k, said = answer.W.shape[1], server.clusters.get(client_id)
+        return None if said in (None, k) else f"has {k} columns, and its client has said {said} clusters"
 
     def reduce(
         self, server: GraphServer, answers: MutableMapping[str, Answer], settings: Settings

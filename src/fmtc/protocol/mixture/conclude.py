@@ -45,13 +45,10 @@ class Conclude(Phase):
             "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
         )  # fmt: skip
 
-    def asks(self, server: MixtureServer, settings: Settings) -> dict[str, Any]:
-        """The same for everyone."""
+    def ask(self, server: MixtureServer, settings: Settings) -> Ask:
+        """The last parameters."""
         mixture = server.mixture.best(1)
-        order, last = mixture.order, asked(mixture)
-        return dict.fromkeys(
-            server.client_ids, self.Ask(**{**vars(last), "order": order, "compare": compares(server, settings)})
-        )
+        return self.Ask(**vars(asked(mixture)), order=mixture.order, compare=compares(server, settings))
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """The client's own parameters, and its labels by the very code of predict."""
@@ -62,7 +59,7 @@ class Conclude(Phase):
         mine = personal(common, own, cells.levels, pool.concentration, cells.never, lean=pool.lean)
         if pool.lean:
             mine = replace(mine, shares=_own_shares(mine.shares, client.k))
-        frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
+        frame = Frame.of(client.scaling, settings.levels, client.axes, client.origin)
         model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])
         labels = model.assign(client.X)
         if not client.on_trial and len(np.unique(labels)) < client.k:

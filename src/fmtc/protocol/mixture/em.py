@@ -202,19 +202,14 @@ class NextRound:
     parts: Mapping[str, Array]  # sums of each client, of the best start
 
 
-def impossible_rounds(
-    mixture: Mixture, answers: Mapping[str, Answer], levels: tuple[int, ...], told: Mapping[str, tuple[int, ...]]
-) -> dict[str, str]:
-    """What no rows can give, by client."""
-    found = {}
-    for cid, answer in answers.items():
-        n_starts, k, r = answer.means.shape
-        for s in range(n_starts):
-            sums = _unpacked(answer, s, k, r, levels)
-            why = impossible_sums(sums, mixture.common(s), levels, told.get(cid, ()))
-            if why is not None:
-                found[cid] = why
-    return found
+def impossible_round(
+    mixture: Mixture, answer: Answer, levels: tuple[int, ...] = (), told: tuple[int, ...] = ()
+) -> str | None:
+    """Why no rows can give these sums; `told`: how many rows there may be."""
+    n_starts, k, r = answer.means.shape
+    every = (impossible_sums(_unpacked(answer, s, k, r, levels), mixture.common(s), levels, told)
+             for s in range(n_starts))  # fmt: skip
+    return next((why for why in every if why is not None), None)
 
 
 def _unpacked(answer: Answer, s: int, k: int, r: int, levels: tuple[int, ...]) -> Sums:
@@ -280,9 +275,9 @@ class _EM(Phase):
         """All rounds, and as many as a run that is started again may repeat."""
         return EM_ROUNDS * settings.max_iter + RESTARTS
 
-    def asks(self, server: MixtureServer, settings: Settings) -> dict[str, Any]:
-        """The same parameters for everyone."""
-        return dict.fromkeys(server.client_ids, asked(server.mixture))
+    def ask(self, server: MixtureServer, settings: Settings) -> Any:
+        """The common parameters."""
+        return asked(server.mixture)
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Counted, Any]:
         """The client's own parameters, E-step, sums."""
@@ -292,11 +287,11 @@ class _EM(Phase):
         after, answer = one_round(rows, ask, before, pool_of(settings))
         return counted(client, after, np.array(ask.keep), round_no), answer
 
-    def impossible(self, server: MixtureServer, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: MixtureServer, client_id: str, answer: Any, settings: Settings) -> str | None:
         """Sums of no rows, or of other rows than before."""
-        told = {cid: (int(known[0]), min(int(known[0]), SAMPLE)) for cid, known in server.told.items()}
-        levels = category_levels(server.mixture.axes, settings)
-        return impossible_rounds(server.mixture, answers, levels, told)
+        known, levels = server.told.get(client_id), category_levels(server.mixture.axes, settings)
+        told = () if known is None else (int(known[0]), min(int(known[0]), SAMPLE))
+        return impossible_round(server.mixture, answer, levels, told)
 
     def reduce(
         self, server: MixtureServer, answers: MutableMapping[str, Any], settings: Settings

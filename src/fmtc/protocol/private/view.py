@@ -169,10 +169,9 @@ class StagePhase(Phase):
         mu = mu_of_run(settings)
         return 0.0 if mu == inf else mu * mu * self.stage.share
 
-    def asks(self, server: PrivateServer, settings: Settings) -> dict[str, Any]:
-        """What the stage needs of the public state, the same for everyone."""
-        needed = {name: getattr(server.public, name) for name in self.stage.needs}
-        return dict.fromkeys(server.client_ids, self.Ask(**needed))
+    def ask(self, server: PrivateServer, settings: Settings) -> State:
+        """What the stage needs of the public state."""
+        return self.Ask(**{name: getattr(server.public, name) for name in self.stage.needs})
 
     def reply(self, client: PrivateClient, ask: State, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """Add up the records; stages of the other kind are not part of what the run may cost."""
@@ -312,10 +311,10 @@ class Home(Phase):
 
         clusters: Array = array("a", "cluster of each anchor", "As the totals.", kind="int", check=above(-1))
 
-    def asks(self, server: PrivateServer, settings: Settings) -> dict[str, Any]:
-        """The same for everyone."""
-        shown = {name: getattr(server.public, name) for name in SHOWN} | {"clusters": server.clusters}
-        return dict.fromkeys(server.client_ids, self.Ask(**shown))
+    def ask(self, server: PrivateServer, settings: Settings) -> Ask:
+        """The public model."""
+        assert server.clusters is not None
+        return self.Ask(**{name: getattr(server.public, name) for name in SHOWN}, clusters=server.clusters)
 
     def reply(self, client: PrivateClient, ask: Ask, settings: Settings, round_no: int) -> tuple[Any, Nothing]:
         """Personalise, and choose."""

@@ -85,14 +85,13 @@ class Roster(Phase):
             check=lambda v, _: None if len(v) == CODE and set(v) <= set("0123456789abcdef") else "is no roster code",
         )  # fmt: skip
 
-    def asks(self, server: Any, settings: Any) -> dict[str, Any]:
-        """The same cards for everyone."""
+    def ask(self, server: Any, settings: Any) -> Ask:
+        """All cards."""
         cards = server.cards
-        ask = self.Ask(
+        return self.Ask(
             names=json.dumps(cards.names), keys=cards.keys, certificates=cards.certificates,
             signatures=cards.signatures, lengths=cards.lengths,
         )  # fmt: skip
-        return dict.fromkeys(server.client_ids, ask)
 
     def reply(self, keys: Any, ask: Ask, settings: Any, round_no: int) -> tuple[Any, Answer]:
         """Check every card."""

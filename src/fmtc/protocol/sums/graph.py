@@ -162,11 +162,10 @@ class TotalRound(Phase):
         moved: float = number("‖Z − Z before‖² of the last round", "In the sum: a residual.")
         dual: float = number("‖Y/rho‖² of the last round", "In the sum: the size of the dual.")
 
-    def asks(self, server: Scaled, settings: Settings) -> dict[str, Any]:
-        """The same directions for everyone."""
+    def ask(self, server: Scaled, settings: Settings) -> Ask:
+        """The directions that the consensus keeps."""
         known = {"basis": server.basis, "ratio": server.ratio} if isinstance(server, Directions) else {}
-        ask = self.Ask(sketch=_sketch_width(server, settings), before=server.before, **known)
-        return dict.fromkeys(server.client_ids, ask)
+        return self.Ask(sketch=_sketch_width(server, settings), before=server.before, **known)
 
     def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Prepared, Answer]:
         """Z and Y of the last round (Eq. 18, 19), then W and F (Eq. 12, 14-16), and T of this round."""
@@ -275,9 +274,9 @@ class Frame(Phase):
             "d k", "W in the common frame, scaled to norm 1", "In the sum: the mean of the projections of all clients."
         )
 
-    def asks(self, server: Directions, settings: Settings) -> dict[str, Any]:
-        """The same mean for everyone."""
-        return dict.fromkeys(server.client_ids, self.Ask(reference=server.reference))
+    def ask(self, server: Directions, settings: Settings) -> Ask:
+        """The mean so far."""
+        return self.Ask(reference=server.reference)
 
     def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Embedded, Answer]:
         """Turn the columns."""
@@ -300,9 +299,9 @@ class HomeFinish(Phase):
     resumes = True
     Ask = Frame.Ask
 
-    def asks(self, server: Directions, settings: Settings) -> dict[str, Any]:
+    def ask(self, server: Directions, settings: Settings) -> Any:
         """The last mean."""
-        return dict(FRAME.asks(server, settings))
+        return FRAME.ask(server, settings)
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Clustered, Nothing]:
         """Turn to the common frame for good, and find clusters there."""
@@ -345,9 +344,9 @@ class Match(Phase):
             "In the sum: which clusters are large at most clients.",
         )  # fmt: skip
 
-    def asks(self, server: Framed, settings: Settings) -> dict[str, Any]:
-        """The same frames for everyone."""
-        return dict.fromkeys(server.client_ids, self.Ask(frames=server.frames))
+    def ask(self, server: Framed, settings: Settings) -> Ask:
+        """The frames so far."""
+        return self.Ask(frames=server.frames)
 
     def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Clustered, Answer]:
         """Match at home."""

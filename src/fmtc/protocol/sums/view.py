@@ -112,9 +112,9 @@ class TotalMoments(Phase):
         """Where clients agree on units: once, and once more where columns have means."""
         return int(needs_moments(settings)) * (2 if isinstance(server, Averaged) else 1)
 
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def ask(self, server: ServerState, settings: Settings) -> Ask:
         """The means, once they are known."""
-        return dict.fromkeys(server.client_ids, self.Ask(means=_means(server)))
+        return self.Ask(means=_means(server))
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Sum up the columns as they came, categories as indicators of their levels."""
