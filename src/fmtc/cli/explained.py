@@ -48,7 +48,7 @@ def explain_clusters(words: Words, run: Path, silo_name: str | None, names: dict
         )
     if names:
         explanation = explanation.renamed(names)
-        runs.name_labels(run, explanation)
+        runs.rename_clusters(run, explanation)
         words.say(f"renamed {plural(len(names), 'cluster')} in {run}; `fmtc report {run}` makes the page again")
     chosen = explanation.clusters if silo_name is None else explanation.of(silo_name)
     document = explanation.to_dict()
