@@ -20,7 +20,7 @@ from ..kernels.graph import build_graph
 from ..kernels.sweep import large_parts
 from ..privacy.protection import Protection
 from ..settings import Settings, Solver
-from .base import Array, Phase, above, array, number
+from .base import Array, Content, Phase, above, array, number
 from .graph.opening import Hello
 from .graph.state import GraphServer
 from .graph.view import GraphView
@@ -181,8 +181,7 @@ class Spectrum(Phase):
     threads = True
     concludes = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """What is compared."""
 
         ks: Array = array(
@@ -190,8 +189,7 @@ class Spectrum(Phase):
             "below the largest number asked for.", kind="int", check=_are_numbers,
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """The spectrum of one client."""
 
         eigenvalues: Array = array(

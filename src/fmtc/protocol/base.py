@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 import numpy as np
 
@@ -37,8 +37,6 @@ DTYPES = {  # kinds of array that a field may hold, and what is accepted for eac
     "uint64": ("uint64",),
     "float64": ("float64",),
 }
-_ACCEPTED = {kind: {(np.dtype(name).kind, np.dtype(name).itemsize) for name in names} for kind, names in DTYPES.items()}
-
 
 LETTERS = {  # in the shapes of fields
     "D": "columns of the file",
@@ -111,6 +109,9 @@ def above(limit: float) -> Check:
     return lambda value, sizes: None if np.all(np.asarray(value) > limit) else f"is not above {limit:g}"
 
 
+_ENTRIES: dict[type, dict[str, Entry]] = {}  # what was found before
+
+
 def entries(kind: type) -> dict[str, Entry]:
     """Declarations of the fields of a message, by name."""
     if kind not in _ENTRIES:
@@ -118,16 +119,19 @@ def entries(kind: type) -> dict[str, Entry]:
     return _ENTRIES[kind]
 
 
-_ENTRIES: dict[type, dict[str, Entry]] = {}  # what was found before
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Content:
+    """What a message holds: a subclass is a frozen dataclass, whose fields are made with `array` and `number`."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Nothing:
+class Nothing(Content):
     """A question or an answer without content."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
+class Failure(Content):
     """The answer of a client that cannot answer, in any phase."""
 
     error: str = number(
@@ -322,7 +326,7 @@ def _wrong_array(value: Any, entry: Entry, sizes: dict[str, int]) -> str | None:
     assert entry.shape is not None
     if not isinstance(value, np.ndarray):
         return "is not an array"
-    if (value.dtype.kind, value.dtype.itemsize) not in _ACCEPTED[entry.kind]:
+    if value.dtype.name not in DTYPES[entry.kind]:
         return f"holds {value.dtype}, not {entry.kind}"
     if value.ndim != len(entry.shape):
         return f"has shape {value.shape}, not ({', '.join(entry.shape)})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from ...models import GraphModel
 from ...privacy.protection import Protection
 from ...privacy.rules import Centres
 from ...settings import Settings
-from ..base import Array, Nothing, Phase, above, array, number
+from ..base import Array, Content, Nothing, Phase, above, array, number
 from ..mixture.state import Counted, MixtureServer
 from ..state import (
     ClientState,
@@ -58,8 +58,7 @@ class Hello(Phase):
     protect = Protection("Counts and one sum over all rows.")
     parallel = False
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Sizes of one client."""
 
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
@@ -156,8 +155,7 @@ class Prepare(Phase):
     rebuilds = True
     threads = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Units of the run."""
 
         scale: float = number(
@@ -244,8 +242,7 @@ class Meet(Phase):
     protect = Centres("No centre is one row; the policy says what becomes of small clusters.")
     persists = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Projection and centres of one client."""
 
         W: Array = array("d k", "the projection, learnt alone", "As `W` in `round`.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ...linalg.arrays import asarray_like, contiguous, to_numpy
 from ...linalg.stacks import Workspace, blocks
 from ...privacy.protection import FIRST, Protection
 from ...settings import Settings
-from ..base import Array, Phase, array, number
+from ..base import Array, Content, Phase, array, number
 from ..state import RoundReport, become, noted
 from .state import Finished, GraphServer, Prepared, prepared, rotated
 
@@ -212,8 +212,7 @@ class Round(Phase):
     resumes = True
     persists = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """What the client's projection is drawn towards."""
 
         anchor: Array = array(
@@ -230,8 +229,7 @@ class Round(Phase):
             when="where the view was chosen on the way",
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """The client's projection, and two numbers for the log."""
 
         W: Array = array(

@@ -16,10 +16,10 @@ from ...mixture.pooling import Pool, added, pooled, pulls, weighted
 from ...mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
 from ...privacy.rules import MixtureSums
 from ...settings import EM_ROUNDS, EM_TOL, Settings
-from ..base import RESTARTS, Array, Phase, above, array, how_many
+from ..base import RESTARTS, Array, Content, Phase, above, array, how_many
 from ..state import RoundReport, ServerState, heard, noted, reached, row_weights
 from .opening import SAMPLE, sampled
-from .state import Counted, Mixture, MixtureServer, Tallied, category_levels, counted, stacked
+from .state import Counted, Mixture, MixtureServer, Tallied, category_levels, common_of, counted, stacked
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
 PROTECT = MixtureSums("Sums over rows; the policy says what becomes of those over few.")
@@ -44,8 +44,7 @@ def _are_shares(P: Any, sizes: Mapping[str, int]) -> str | None:
     return None if (P > 0).all() and np.allclose(P.sum(axis=-1), 1) else "does not hold shares above 0"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ask:
+class Ask(Content):
     """Common parameters of each start."""
 
     keep: Array = array("s", "numbers of the starts that go on", "Which starts suit all silos.", kind="int")
@@ -71,8 +70,7 @@ class Ask:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(Content):
     """Sums over one client's rows; the server adds them up over clients."""
 
     counts: Array = array("s K", "rows of each concept", "Exactly that.")
@@ -113,13 +111,6 @@ def asked(mixture: Mixture) -> Ask:
         keep=mixture.keep, means=mixture.means, covariance=mixture.covariance, shares=mixture.shares,
         spread=mixture.spread, drift=mixture.drift, profiles=mixture.profiles if mixture.profiles.shape[2] else None,
     )  # fmt: skip
-
-
-def common_of(ask: Any, s: int) -> Common:
-    """Common parameters of one start, from a question."""
-    k = ask.means.shape[1]
-    profiles = np.zeros((k, 0)) if ask.profiles is None else ask.profiles[s]
-    return Common(ask.means[s], ask.covariance[s], ask.shares[s], profiles, ask.spread[s], float(ask.drift[s]))
 
 
 def among(common: Common, has: Array | None) -> Common:

@@ -8,7 +8,7 @@ seed         steps of k-means over the rows of all clients, for several starts o
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ from ...mixture.starts import (
 from ...privacy.protection import Protection
 from ...privacy.rules import ClusterSums
 from ...settings import Settings
-from ..base import Array, Phase, above, array, number
+from ..base import Array, Content, Phase, above, array, number
 from ..state import ClientState, ServerState, become, heard, reached, refuse_unscaled, rows_of, set_aside, stream
 from .state import (
     Counted,
@@ -84,14 +84,12 @@ class Axes(Phase):
     turns = AXES_STEPS
     protect = Protection("Sums over all rows of the silo.")
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """The basis so far."""
 
         basis: Array = array("d r", "orthonormal columns, random at first", "The directions in which all silos vary.")
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """One client's part of a step."""
 
         products: Array = array(
@@ -179,8 +177,7 @@ class Coordinates(Phase):
     rebuilds = True
     protect = Protection("Sums over all rows; a person is told where rows are few.", few_rows=True)
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Principal axes, where columns are many."""
 
         axes: Array | None = array(
@@ -191,8 +188,7 @@ class Coordinates(Phase):
             when="where `moments` has no means",
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Moments of one client."""
 
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
@@ -330,8 +326,7 @@ class Seed(Phase):
     turns = SEED_STEPS
     persists = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Centres of all starts."""
 
         centers: Array = array("s K p", "centres of each start", "Where the rows of all silos lie densely.")
@@ -340,8 +335,7 @@ class Seed(Phase):
             check=above(-1e-300),
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Sums of one client."""
 
         counts: Array = array(

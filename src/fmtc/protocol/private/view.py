@@ -35,7 +35,7 @@ from ...privacy.accounting import Plan, epsilon_of, mu_of, raised, without_collu
 from ...privacy.protection import Protection
 from ...refit import Refitted, Silo, numbered, refit
 from ...settings import Settings
-from ..base import Array, Nothing, Phase, above, array, number
+from ..base import Array, Content, Nothing, Phase, above, array, number
 from ..graph.view import METHOD as GRAPH
 from ..graph.view import known
 from ..method import ClientResult, Method
@@ -104,8 +104,7 @@ def method_kind(settings: Settings) -> str:
 # ----------------------------------------------------------------------------------------------------------- stages
 
 
-@dataclass(frozen=True, kw_only=True)
-class State:
+class State(Content):
     """What the server has made of the totals before: nothing but these, so that it tells no more than they do."""
 
     mean: Array | None = array("d", "mean of the rows in the unit ball", "As the total before it.", when="after `mean`")
@@ -134,8 +133,7 @@ class StagePhase(Phase):
     fraction = 24
     Ask = State
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """The sum over one client's records."""
 
         total: Array = array(
@@ -305,7 +303,6 @@ class Home(Phase):
     concludes = True
     threads = True
 
-    @dataclass(frozen=True, kw_only=True)
     class Ask(State):
         """The public model."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,13 @@ import numpy as np
 from ...errors import DataError, RefusedError, TrustError
 from ...linalg import fixed
 from ...privacy.protection import OnlySum
-from ..base import Array, Failure, Phase, Summed, array, check, digest, entries, number, pack
+from ..base import Array, Content, Failure, Phase, Summed, array, check, digest, entries, number, pack
 
 FEWEST = 3  # clients: of two, each knows the other's part from the sum
 ONLY_SUM = OnlySum("A mask: only the sum over all clients can be read.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Masked:
+class Masked(Content):
     """An answer that only the sum over all clients opens."""
 
     words: Array = array(
