@@ -6,7 +6,7 @@ rows look better, judged by neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..privacy.protection import Protection
 from ..refit import Silo, refit
 from ..settings import Settings
 from . import choice
-from .base import Array, Content, Phase, how_many, number
+from .base import Answers, Array, Content, Phase, how_many, number
 from .choice import by_answers
 from .graph.state import Numbered
 from .graph.view import METHOD as GRAPH
@@ -96,7 +96,7 @@ class Probe(Phase):
             return None
         return f"has gain {answer.gain:g} and entropy {answer.entropy:g}, which are no shares"
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> ServerState:
         """Decide."""
         return by_answers(server, [answers[cid] for cid in sorted(answers)], how_many(answers), settings)
 

@@ -22,6 +22,8 @@ from ..errors import RefusedError
 from ..privacy.protection import Protection
 
 Array = np.ndarray
+Answers = MutableMapping[str, Any]  # by client; a phase that needs memory takes out what it has used
+Weights = Mapping[str, float] | None  # of clients; None: all alike
 Check = Callable[[Any, Mapping[str, int]], str | None]  # a value and the sizes -> what is wrong with it, or None
 REPEATS = 3  # answers to a phase that comes once: a server that was lost may ask again, with other clients
 RESTARTS = 8  # answers to a loop phase beyond its rounds: a run that has not completed one may be started again
@@ -199,7 +201,7 @@ class Phase:
         """The client's next state and its answer."""
         raise NotImplementedError
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Any) -> Any:
+    def reduce(self, server: Any, answers: Answers, settings: Any) -> Any:
         """The server's next state; a loop phase returns the state and a `RoundReport`."""
         return server
 

@@ -6,7 +6,7 @@ rescale  the columns of all clients take the common units
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..kernels.lift import Lift, draw, lifts
 from ..mixture.bounds import far_columns, far_sizes, numbers_only
 from ..privacy.protection import Protection
 from ..settings import POOLED_SCALES, Settings
-from .base import Array, Content, Nothing, Phase, above, array, number
+from .base import Answers, Array, Content, Nothing, Phase, above, array, number
 from .choice import by_columns
 from .graph.state import Embedded
 from .mixture.state import Tallied
@@ -99,7 +99,7 @@ class Moments(Phase):
             return f"counts cells that {answer.n_samples} rows cannot have"
         return "has squares below 0" if answer.squares is not None and answer.squares.min(initial=0) < 0 else None
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> ServerState:
         """Common units for the columns of all clients."""
         said = {cid: answers[cid] for cid in sorted(answers)}
         name = "document_counts" if settings.scale == "tfidf" else "squares"

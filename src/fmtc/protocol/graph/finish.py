@@ -7,7 +7,7 @@ settle  rounds of the mixture over the projections of all clients
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from ...models import GraphModel, project
 from ...privacy.protection import ALWAYS
 from ...privacy.rules import Centres
 from ...settings import Settings
-from ..base import REPEATS, Array, Content, Phase, array, number
+from ..base import REPEATS, Answers, Array, Content, Phase, array, number
 from ..mixture.em import PROTECT, Answer, asked, impossible_round, next_round, one_round
 from ..mixture.em import Ask as Parameters
 from ..mixture.state import Mixing, Mixture
@@ -71,34 +71,28 @@ class Finish(Phase):
         k = client.k
         from_embedding = settings.solver.labels_from == "embedding"
         E, model = projected(client, settings)
-        signature = to_numpy(client.W)  # of clusters, in the units that all clients share
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
         found = unit_centers(E, k, settings.solver.n_init, seed)
-        centers = to_numpy(found)
-        model = replace(model, centers=centers)
+        model = replace(model, centers=to_numpy(found))
         labels = (E @ found.T).argmax(axis=1) if from_embedding else model.assign(input_rows(client))
-        sizes = to_numpy(namespace(labels).bincount(labels, minlength=k))
-        if (sizes == 0).any() and not client.on_trial:
+        n_filled = len(np.unique(to_numpy(labels)))
+        if n_filled < k and not client.on_trial:
             from sklearn.exceptions import ConvergenceWarning
 
             warnings.warn(
-                f"client {client.client_id!r} fills only {np.count_nonzero(sizes)} of {k} clusters: its rows have too "
+                f"client {client.client_id!r} fills only {n_filled} of {k} clusters: its rows have too "
                 "few distinct projections. Ask for fewer clusters, or look for duplicate rows.",
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        # largest first; equal sizes by the norm of W c, which no order of rows and no rotation changes
-        order = np.lexsort((-np.linalg.norm(centers @ signature.T, axis=1), -sizes))
-        centers = centers[order]
-        labels = asarray_like(np.argsort(order), labels)[labels]
-        own = Clusters(E, replace(model, centers=centers), labels)
-        return become(client, Clustered, own=own), self.Answer(centers=centers)
+        own = by_size(E, model, labels, to_numpy(client.W))
+        return become(client, Clustered, own=own), self.Answer(centers=own.model.centers)
 
     def impossible(self, server: GraphServer, client_id: str, answer: Answer, settings: Settings) -> str | None:
         """Centres that are not of length 1."""
         return not_of_unit_length(answer)
 
-    def reduce(self, server: GraphServer, answers: MutableMapping[str, Answer], settings: Settings) -> Finished:
+    def reduce(self, server: GraphServer, answers: Answers, settings: Settings) -> Finished:
         """Which cluster of each client takes each number; a mixture to begin with, where there is to be one."""
         orders = common_numbers(server, {cid: answers[cid].centers for cid in answers}, settings)
         partial, mixture = server.has is not None, None
@@ -109,6 +103,14 @@ class Finish(Phase):
             server = _in_axes_of_concepts(server, answers, orders)
             centers = {cid: np.nan_to_num(part) for cid, part in centers.items()}
         return with_influence(become(server, Finished, orders=orders, mixture=mixture, centers=centers), settings)
+
+
+def by_size(E: Array, model: GraphModel, labels: Array, W: Array) -> Clusters:
+    """Clusters, the largest first; equal sizes by the norm of W c, which no order of rows and no rotation changes."""
+    sizes = to_numpy(namespace(labels).bincount(labels, minlength=len(model.centers)))
+    order = np.lexsort((-np.linalg.norm(model.centers @ W.T, axis=1), -sizes))
+    labels = asarray_like(np.argsort(order), labels)[labels]
+    return Clusters(E, replace(model, centers=model.centers[order]), labels)
 
 
 def not_of_unit_length(answer: Any) -> str | None:
@@ -297,12 +299,12 @@ class Settle(Phase):
         """Sums of no rows."""
         return impossible_round(server.mixture, answer)
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Settings) -> Any:
+    def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:
         """Add up and pool."""
         mixture: Mixture = server.mixture
         before = mixture.scores[0] if mixture.rounds else -np.inf
         pool = settle_pool(settings, words=server.words)
-        found = next_round(server, mixture, answers, pool, contains=settings.solver.contains)
+        found = next_round(server, answers, pool, contains=settings.solver.contains)
         mixture = found.mixture
         done = abs(found.score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
         mixture, parts = replace(mixture, settled=bool(done)), {**server.parts, **found.parts}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
@@ -21,7 +21,7 @@ from ...models import GraphModel
 from ...privacy.rules import Shares
 from ...refit import with_clusters
 from ...settings import Settings
-from ..base import Array, Content, Nothing, Phase, array, number
+from ..base import Answers, Array, Content, Nothing, Phase, array, number
 from ..home import WHEN, chosen, compares, graph_common, home_of, is_compared, with_calibration
 from ..mixture.em import among
 from ..mixture.state import Concluded, Mixing, common_of
@@ -132,7 +132,7 @@ class Number(Phase):
         found = with_calibration(replace(found, home=home_of(found, known, settings)), settings)
         return found, present(found)
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Settings) -> Any:
+    def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:
         """Keep who has how much of what, for the atlas."""
         return with_presence(server, answers)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import MutableMapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ from ...mixture import personal
 from ...mixture.steps import SMALLEST_SHARE
 from ...models import Frame, MixtureModel
 from ...settings import Settings
-from ..base import Array, Nothing, Phase, array, number
+from ..base import Answers, Array, Nothing, Phase, array, number
 from ..graph.number import SHARES, Presence, present, with_presence
 from ..home import WHEN, chosen, compares, home_of, is_compared, mixture_common, with_calibration
 from ..state import become, reached
@@ -70,7 +69,7 @@ class Conclude(Phase):
         found = with_calibration(replace(found, home=home_of(found, known, settings)), settings)
         return found, present(found)
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Settings) -> Any:
+    def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:
         """Keep who has how much of what, for the atlas."""
         return with_presence(server, answers)
 

@@ -7,7 +7,6 @@ seed         steps of k-means over the rows of all clients, for several starts o
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +42,7 @@ from ...mixture.starts import (
 from ...privacy.protection import Protection
 from ...privacy.rules import ClusterSums
 from ...settings import Settings
-from ..base import Array, Content, Phase, above, array, number
+from ..base import Answers, Array, Content, Phase, above, array, number
 from ..state import ClientState, ServerState, become, heard, reached, refuse_unscaled, rows_of, set_aside, stream
 from .state import (
     Counted,
@@ -128,7 +127,7 @@ class Axes(Phase):
         """A product of the basis with what is not a covariance."""
         return impossible_products(self.ask(server, settings).basis, answer.products)
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> InAxes:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> InAxes:
         """Orthonormal again; after the last step, axes with the largest variance first."""
         ids = sorted(answers)
         if settings.solver.contains and all(cid in server.told for cid in ids):
@@ -233,7 +232,7 @@ class Coordinates(Phase):
             return f"is of {n} rows, and the client has said that it has {told[0]:g}"
         return impossible_moments(n, answer.sums, answer.within, answer.fourths, answer.between)
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> Seeding:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> Seeding:
         """Covariance of all rows, and about the silos' own means; centres of the first starts."""
         ids, (axes, origin) = sorted(answers), axes_of(server)
         if settings.solver.contains:
@@ -369,9 +368,7 @@ class Seed(Phase):
         squares = np.array([within + (0 if is_centred(s) else n) * mean**2 for s in range(len(answer.counts))])
         return impossible_steps(answer.counts, answer.sums, n, squares)
 
-    def reduce(
-        self, server: Seeding, answers: MutableMapping[str, Answer], settings: Settings
-    ) -> Seeding | MixtureServer:
+    def reduce(self, server: Seeding, answers: Answers, settings: Settings) -> Seeding | MixtureServer:
         """Move the centres; after the last step, begin with common parameters."""
         said = [answers[cid] for cid in heard(server, answers)]
         counts = np.sum([answer.counts for answer in said], axis=0)

@@ -7,7 +7,7 @@ too: the common frame, and which clusters are the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from ...kernels.couplings.subspace import directions, directions_from_sketch
 from ...kernels.objective import local_objective
 from ...linalg.arrays import asarray_like, to_numpy
 from ...settings import Settings
-from ..base import Array, Content, Nothing, Phase, above, array, how_many, number
+from ..base import Answers, Array, Content, Nothing, Phase, above, array, how_many, number
 from ..graph.finish import FINISH, first_mixture
 from ..graph.opening import Hello, rho_of, rounds_before
 from ..graph.round import OVER_RELAXED, one_pass
@@ -80,7 +80,7 @@ class TotalHello(Hello):
         refuse_flat([] if answer.sum_of_squares else [ready.client_id])
         return ready, answer
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> Any:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> Any:
         """Agree on columns and scale; nothing else is kept of anybody."""
         m = how_many(answers)
         (total,) = answers.values()
@@ -178,9 +178,7 @@ class TotalRound(Phase):
         gram = T @ (T.T @ omega(d, ask.sketch, settings.seed)) if ask.sketch else (T @ T.T)[np.triu_indices(d)]
         return client, self.Answer(gram=gram.ravel(), loss=loss, **norms)
 
-    def reduce(
-        self, server: Scaled, answers: MutableMapping[str, Answer], settings: Settings
-    ) -> tuple[Directions, RoundReport]:
+    def reduce(self, server: Scaled, answers: Answers, settings: Settings) -> tuple[Directions, RoundReport]:
         """Directions and sizes of the sum, shrunk (Eq. 18)."""
         (total,) = answers.values()
         d, k, m = server.n_features, settings.n_clusters, how_many(answers)
@@ -266,7 +264,7 @@ class Frame(Phase):
         turned = W @ procrustes(W, ask.reference)
         return client, self.Answer(turned=turned / (np.linalg.norm(W) or 1.0))
 
-    def reduce(self, server: Directions, answers: MutableMapping[str, Answer], settings: Settings) -> Directions:
+    def reduce(self, server: Directions, answers: Answers, settings: Settings) -> Directions:
         """The mean."""
         turned = np.sum([answer.turned for answer in answers.values()], axis=0)
         return replace(server, reference=turned / how_many(answers))
@@ -289,7 +287,7 @@ class HomeFinish(Phase):
         R = procrustes(to_numpy(reached(client, Embedded).W), ask.reference)
         return FINISH.reply(client, FINISH.Ask(rotation=R), settings, round_no)[0], Nothing()
 
-    def reduce(self, server: Directions, answers: MutableMapping[str, Any], settings: Settings) -> Framed:
+    def reduce(self, server: Directions, answers: Answers, settings: Settings) -> Framed:
         """Public frames to begin with."""
         k, rng = settings.n_clusters, np.random.default_rng([settings.seed, 4])
         frames = np.array([np.linalg.qr(rng.normal(size=(k, k)))[0] for _ in range(FRAMES)])
@@ -334,7 +332,7 @@ class Match(Phase):
         orders = np.array([same_place(centers, frame) for frame in ask.frames])
         return client, self.Answer(matched=centers[orders].astype(np.float64), ranks=orders.astype(np.float64))
 
-    def reduce(self, server: Framed, answers: MutableMapping[str, Answer], settings: Settings) -> Framed:
+    def reduce(self, server: Framed, answers: Answers, settings: Settings) -> Framed:
         """Means of the matched centres; after the last turn, the frame on which clients agree most."""
         m = how_many(answers)
         frames = np.sum([answer.matched for answer in answers.values()], axis=0) / m

@@ -7,7 +7,7 @@ moments        columns are summed up, in two turns: their means, then the deviat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from ...errors import DataError, InputError
 from ...kernels import scaling
 from ...settings import Settings
 from ..auto import PROBE, AutoView
-from ..base import Array, Content, Phase, array, how_many, number
+from ..base import Answers, Array, Content, Phase, Weights, array, how_many, number
 from ..graph.finish import SETTLE
 from ..graph.number import HOME_NUMBER
 from ..graph.opening import PREPARE
@@ -121,7 +121,7 @@ class TotalMoments(Moments):
             return {"totals": own.means * counts, "filled": counts}
         return {"squares": own.squares + counts * (own.means - ask.means) ** 2, "filled": counts}
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> ServerState:
         """Means, then common units for the columns of all clients."""
         (total,) = answers.values()
         sums = next(part for part in (total.totals, total.squares, total.document_counts) if part is not None)
@@ -144,9 +144,7 @@ def _means(server: ServerState) -> Array | None:
 class _Sums(GraphView):
     """What the three methods have in common."""
 
-    def open_server(
-        self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
-    ) -> ServerState:
+    def open_server(self, client_ids: Sequence[str], settings: Settings, weights: Weights) -> ServerState:
         """The server before the first message; at least three clients, and all count alike."""
         refuse_weights(weights)
         refuse_few(client_ids)
