@@ -265,15 +265,15 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     return arrays, about
 
 
-def check_schema(path: Path, about: Any, kind: str, version: int) -> None:
-    """Raise `FileError` for a file of another kind, or in another format than the one that this fmtc reads."""
+def check_schema(path: Path, about: Any, kind: str, version: int, *, oldest: int | None = None) -> None:
+    """Raise `FileError` for a file of another kind, or in a format that this fmtc does not read."""
     if not isinstance(about, Mapping):
         raise FileError(f"{path} is damaged: it does not hold a {kind}")
     if about.get("kind") != kind:
         raise FileError(f"{path} holds {about.get('kind')!r}, not {kind!r}")
-    found = about.get("schema")
-    if found != version:
-        older = isinstance(found, int) and found < version
+    found, oldest = about.get("schema"), version if oldest is None else oldest
+    if not isinstance(found, int) or not oldest <= found <= version:
+        older = isinstance(found, int) and found < oldest
         advice = "Make it anew: it is of an older fmtc." if older else "Upgrade fmtc to read it."
         raise FileError(f"{path} was written in format {found}; this fmtc reads format {version}. {advice}")
 

@@ -417,7 +417,7 @@ def _read_words(file: Path, kind: str, newest: int, form: Mapping[str, Any]) -> 
     if not file.is_file():
         return None
     document: Any = read_json(file)
-    check_schema(file, document, kind, newest)
+    check_schema(file, document, kind, newest, oldest=1)
     document = {BEFORE.get(name, name): value for name, value in document.items()}
     check_form(file, document, form)
     return document
