@@ -12,7 +12,7 @@ from scipy.linalg import solve_triangular
 from ..kernels.encoding import codes, expanded, expanded_width
 from ..kernels.ranks import Calibration, RowScores
 from ..kernels.scaling import Scaling, shiftable
-from ..mixture.cells import Cells, Scaled, posteriors
+from ..mixture.cells import Cells, Scaled, level_parts, posteriors
 from ..mixture.steps import Personal, log_shares, row_scores
 from . import base
 from .base import BLOCK, LATER, ClientModel, Drawn, Member, Parts, Presence, Steps, Units
@@ -255,10 +255,10 @@ class MixtureModel(ClientModel):
         seen = np.flatnonzero(np.isfinite(z))
         parts = np.zeros(len(z) + self.profiles.shape[1])
         parts[seen] = np.linalg.solve(self.covariance[np.ix_(seen, seen)], gap[seen]) * (z - middle)[seen]
-        for code, begin in zip(cells.codes[0].tolist(), cells.starts, strict=True):
+        for code, part in zip(cells.codes[0].tolist(), level_parts(cells.levels), strict=True):
             if code >= 0:
-                ratio = self.profiles[first, begin + code] / self.profiles[second, begin + code]
-                parts[len(z) + begin + code] = np.log(ratio)
+                at = part.start + code
+                parts[len(z) + at] = np.log(self.profiles[first, at] / self.profiles[second, at])
         return Parts(np.arange(len(parts)), parts, start)
 
     def borders(self, x: Any, first: int) -> Steps | None:
