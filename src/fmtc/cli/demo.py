@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..artifacts.files import new_folder, read_json, write_file, write_json
-from ..artifacts.runs import as_csv, read_explanation, versions
+from ..artifacts.labels import as_csv
+from ..artifacts.runs import read_explanation, versions
 from ..schema import FILE
 from . import flags
 from .fit import fit

@@ -43,7 +43,7 @@ def explain_clusters(words: Words, run: Path, silo_name: str | None, names: dict
         )
     if names:
         explanation = explanation.renamed(names)
-        runs.name_labels(run, explanation)
+        runs.rename_clusters(run, explanation)
         words.say(f"renamed {plural(len(names), 'cluster')} in {run}; `fmtc report {run}` makes the page again")
     document, notes, silos = explanation.to_dict(), explanation.notes, explanation.silos
     shown = replace(explanation, notes=())

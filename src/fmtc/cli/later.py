@@ -146,7 +146,7 @@ def _finish(
     runs.write_run(output.out, output.force, model, results, report, words=word_lookup(files, reading))
     explanation = runs.read_explanation(output.out)
     if names and explanation is not None:
-        runs.name_labels(output.out, explanation.renamed(names))
+        runs.rename_clusters(output.out, explanation.renamed(names))
     show_run(words, report, output.out)
     words.give({"out": str(output.out), **report})
 

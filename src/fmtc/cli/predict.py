@@ -14,6 +14,7 @@ from rich.filesize import decimal
 from .. import tables
 from ..artifacts import runs
 from ..artifacts.files import read_json
+from ..artifacts.labels import label_table, with_labels, with_names
 from ..errors import DataError, FileError, listed
 from ..tables.reading import Reading
 from . import flags
@@ -83,9 +84,10 @@ def predict(
             raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")
         found = [Found.of(model, silo, certain=marks.abstain is not None) for silo in silos]
     _note_far(words, found, marks.outliers)
-    table = runs.with_names(_table(silos, found, marks, file, reading), run)
+    table = with_names(_table(silos, found, marks, file, reading), runs.label_names(runs.read_explanation(run)))
     if marks.abstain is not None:
-        table, left = runs.without_doubtful(table, marks.abstain)
+        sure = np.concatenate([one.confidence for one in found if one.confidence is not None])
+        left = int((sure < marks.abstain).sum())
         words.note(
             f"{left:,} of {plural(table.height, 'row')} ({left / max(table.height, 1):.0%}) "
             f"{'has' if left == 1 else 'have'} no cluster (-1): confidence below {marks.abstain:g}"
@@ -128,13 +130,11 @@ def _table(
     """A line for each row: what it was, if that is wanted, and its cluster."""
     labels, P, far, confidence = (list(part) for part in zip(*found, strict=True))
     more: dict[str, Any] = {"outliers": far if marks.outliers else None}
-    more["confidence"] = confidence if marks.abstain is not None else None
-    if not marks.append:
-        return runs.label_table(silos, labels, P, clients=reading.silo_column is not None, proba=marks.proba, **more)
-    sure = [p[np.arange(len(own)), own] for own, p in zip(labels, P, strict=True)]
-    rows, clusters, top = map(np.concatenate, ([silo.rows for silo in silos], labels, sure))
-    flat: dict[str, Any] = {name: None if part is None else np.concatenate(part) for name, part in more.items()}
-    return runs.with_labels(tables.formats.read_file(file, reading), rows, clusters, top, **flat)
+    if marks.abstain is not None:
+        more |= {"confidence": confidence, "abstain": marks.abstain}
+    if marks.append:
+        return with_labels(tables.formats.read_file(file, reading), silos, labels, P, **more)
+    return label_table(silos, labels, P, named=reading.silo_column is not None, proba=marks.proba, **more)
 
 
 # -------------------------------------------------------------------------------------------------- rows for a model
