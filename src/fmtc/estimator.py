@@ -1413,7 +1413,7 @@ def advised(model: FMTC, federation: Any, **how: Any) -> tuple[dict[str, list[di
     if not isinstance(model.n_clusters, str):
         return {}, []
     settings = advice_settings(model.settings(n_clusters=2), range_of(model.n_clusters))
-    outcome = federation.run(settings, method=ADVICE.name, **how)
+    outcome = federation.run(settings, method_name=ADVICE.name, **how)
     model.k_advice_ = advice_of(outcome.common, outcome.client_ids)
     warn_of_advice(model.k_advice_)
     return dict(outcome.ledgers), list(outcome.received)

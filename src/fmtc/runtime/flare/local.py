@@ -93,25 +93,13 @@ class LocalFederation:
             if not process.alive:
                 self.start(cid)
 
-    def run(
-        self,
-        settings: Any,
-        *,
-        weights: Mapping[str, float] | None = None,
-        min_clients: int | None = None,
-        deadline: float = 600.0,
-        wait: float = 60.0,
-        listen: Listener = lambda event: None,
-        method: str = "",
-    ) -> RunRecord:
-        """One run of the federation, to its end. Parameters are those of `RunSpec`; `listen` is that of `supervise`."""
+    def run(self, settings: Any, *, listen: Listener = lambda event: None, **how: Any) -> RunRecord:
+        """One run of the federation, to its end; `how` is of `RunSpec`, and `listen` is that of `supervise`."""
         run_id = secrets.token_hex(8)
         folder = self.folder / f"run-{run_id}"
         folder.mkdir()
         ids = {name: source.client_id for name, source in self.sources.items()}
-        self.spec = RunSpec(
-            run_id, settings, folder, min_clients, weights, deadline, wait, client_ids=ids, method_name=method
-        )
+        self.spec = RunSpec(run_id, settings, folder, client_ids=ids, **{"wait": 60.0} | how)
         return self.resume(listen)
 
     def resume(self, listen: Listener = lambda event: None) -> RunRecord:
