@@ -16,7 +16,7 @@ from tests.views import graph_view
 
 from fmtc import FMTC
 from fmtc.errors import DataError, InputError, NotFiniteError
-from fmtc.settings import split_solver
+from fmtc.settings import by_view
 from fmtc.tables import read_silos
 
 X = np.random.default_rng(0).normal(size=(30, 4))
@@ -34,7 +34,7 @@ def with_entry(value):
 
 
 def quick(n_clusters=3, **params):
-    return FMTC(n_clusters, **split_solver({"random_state": 0, "max_iter": 2, "n_init": 1} | params))
+    return FMTC(n_clusters, **by_view({"random_state": 0, "max_iter": 2, "n_init": 1} | params))
 
 
 def quick_graph(n_clusters=3, **params):
@@ -83,9 +83,9 @@ def test_missing_cells_and_words_are_taken(rows, view):
     """In both views, when fitting and for new rows; every answer is a number."""
     model = quick(view=view).fit({"a": GAPS[rows], "b": GAPS[rows][:20]})
     assert np.bincount(model.labels_, minlength=3).min() > 0
-    assert_array_equal(model.predict(GAPS[rows], clients="a"), model.labels_[:30])
-    assert_allclose(model.predict_proba(GAPS[rows], clients="b").sum(axis=1), 1)
-    assert np.isfinite(model.transform(GAPS[rows], clients="b")).all()
+    assert_array_equal(model.predict(GAPS[rows], silos="a"), model.labels_[:30])
+    assert_allclose(model.predict_proba(GAPS[rows], silos="b").sum(axis=1), 1)
+    assert np.isfinite(model.transform(GAPS[rows], silos="b")).all()
     assert 0 <= model.score({"a": GAPS[rows]}) <= 1
 
 
@@ -196,7 +196,7 @@ def test_one_name_per_row(clients):
     if clients is None:
         clients = np.array("a")  # no dimension at all
     with pytest.raises(DataError, match=r"clients .*30 rows.* \("):
-        quick().fit(X, clients=clients)
+        quick().fit(X, silos=clients)
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA, pd.NaT])
@@ -205,7 +205,7 @@ def test_every_row_needs_a_name(missing):
     names[4] = missing
     for clients in (names, list(names), pd.Series(names)):
         with pytest.raises(DataError, match=r"clients .*1 row"):
-            quick().fit(X, clients=clients)
+            quick().fit(X, silos=clients)
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA])
@@ -224,7 +224,7 @@ def test_blanks_in_the_names_of_files(tmp_path):
 
 def test_the_only_client_needs_a_name_as_well():
     with pytest.raises(DataError, match="name"):
-        quick().fit(X, clients="")
+        quick().fit(X, silos="")
 
 
 def test_mappings_that_make_no_sense():
@@ -232,8 +232,8 @@ def test_mappings_that_make_no_sense():
         quick().fit({1: X, "1": OTHER})
     with pytest.raises(DataError, match="empty mapping"):
         quick().fit({})
-    with pytest.raises(TypeError, match="clients="):
-        quick().fit({"a": X}, clients=["a"] * 30)
+    with pytest.raises(TypeError, match="silos="):
+        quick().fit({"a": X}, silos=["a"] * 30)
     model = quick().fit({"a": X, "b": OTHER})
     with pytest.raises(DataError, match="empty mapping"):
         model.predict({})
@@ -263,7 +263,7 @@ def test_a_graph_in_parts_is_reported_with_what_it_means():
 
 def with_setting(name, value):
     """A quick model with one parameter of FMTC or of its solver."""
-    return FMTC(**split_solver({"n_clusters": 3, "max_iter": 2, "n_init": 1, name: value}))
+    return FMTC(**by_view({"n_clusters": 3, "max_iter": 2, "n_init": 1, name: value}))
 
 
 @pytest.mark.parametrize("name", ["n_clusters", "max_iter", "n_inner", "n_init", "max_features"])
@@ -368,7 +368,7 @@ def test_new_rows_too_large_for_a_mixture_are_refused(columns, value):
         with pytest.raises(NotFiniteError, match="too large"):
             call(far)
     far[1, 2] = 1e100
-    assert model.predict_outliers(far)[1]
+    assert model.outliers(far)[1]
     assert np.isfinite(model.transform(far)).all()
 
 
@@ -393,11 +393,11 @@ JUNK = st.one_of(
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(junk=JUNK, clients=st.one_of(st.none(), st.lists(st.sampled_from(["a", "b"]), max_size=9)))
+@given(junk=JUNK, silos=st.one_of(st.none(), st.lists(st.sampled_from(["a", "b"]), max_size=9)))
 def test_junk_is_clustered_or_refused_in_words(junk, clients):
     model = quick(2)
     try:
-        model.fit(junk, clients=clients)
+        model.fit(junk, silos=clients)
     except (ValueError, TypeError) as error:
         message = str(error)
         assert len(message) > 10

@@ -38,7 +38,7 @@ from fmtc.cli.settings import MODEL_OPTIONS, solver_settings, solver_table
 from fmtc.cli.words import Words
 from fmtc.describe import Atlas, Concept
 from fmtc.errors import DataError
-from fmtc.metrics import score_clients
+from fmtc.metrics import score_silos
 from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import entries
 from fmtc.protocol.graph import opening as prepare
@@ -174,8 +174,8 @@ def test_report_has_what_a_page_needs(home, silos):
         labels = found[line["silo"]]
         assert line["rows"] == line["labelled_rows"] == len(y)
         assert line["cluster_sizes"] == np.bincount(labels, minlength=3).tolist()
-        assert line["score"] == model.score(X, clients=line["silo"])
-        expected = score_clients(y, labels, np.zeros(len(y)))["mean"]
+        assert line["score"] == model.score(X, silos=line["silo"])
+        expected = score_silos(y, labels, np.zeros(len(y)))["mean"]
         assert {name: line[name] for name in expected} == expected
     for name in ("score", "acc", "nmi", "ri"):
         assert report["mean"][name] == pytest.approx(np.mean([line[name] for line in report["silos"]]), rel=1e-12)
@@ -196,7 +196,7 @@ def test_projection_is_the_principal_plane_of_the_rows(home, silos, run):
     assert_allclose(np.linalg.svd(plane, compute_uv=False), s[:2], rtol=1e-9)
     assert_allclose(plane.mean(axis=0), 0, atol=1e-12)
     clusters = np.concatenate([p["cluster"] for p in report["projection"].values()])
-    assert clusters.tolist() == np.concatenate([model.predict(X, clients=n) for n, (X, _) in silos.items()]).tolist()
+    assert clusters.tolist() == np.concatenate([model.predict(X, silos=n) for n, (X, _) in silos.items()]).tolist()
 
 
 def test_projection_holds_at_most_500_rows_of_a_silo(tmp_path):
@@ -771,10 +771,10 @@ def test_inspect(home, run):
     assert about["view"] == model.view_ == ("mixture" if run == "run" else "graph")
     assert about["n_clusters"] == 3
     assert about["feature_names"] == list(FEATURES)
-    assert about["stopped_because"] == model.stopped_because_
+    assert about["stopped_because"] == model.run_.stopped_because
     assert about["last_round"]["round_no"] == about["n_iter"] == model.n_iter_
     assert about["bytes"] == sum(file.stat().st_size for file in (home / run / "model").iterdir())
-    assert about["bytes_up"] == sum(record.bytes_up for record in model.history_)
+    assert about["bytes_up"] == sum(record.bytes_up for record in model.run_.rounds)
     for name, client in about["clients"].items():
         assert client["bytes"] == (home / run / "model" / client["file"]).stat().st_size
         centers = model.cluster_centers_[name]
@@ -849,14 +849,14 @@ def test_inspect_without_names(tmp_path, silos):
 def test_inspect_a_model_that_was_kept_without_its_rounds(home, tmp_path):
     """As a silo keeps its own model after a federation."""
     model = fmtc.load(home / "run" / "model")
-    model.history_ = []
+    model.run_.rounds = []
     model.save(tmp_path / "model")
     about = json.loads(fmtc_ok("explain", "--show", "model", tmp_path / "model", "--json").stdout)
     assert (about["last_round"], about["bytes_up"], about["bytes_down"]) == (None, None, None)
     assert about["n_iter"] == model.n_iter_
     text = fmtc_ok("explain", "--show", "model", tmp_path / "model").stdout
     assert re.search(rf"^rounds +{model.n_iter_}, ", text, re.MULTILINE)
-    assert model.stopped_because_ in text
+    assert model.run_.stopped_because in text
     assert re.search(r"north +north\.safetensors", text)
 
 

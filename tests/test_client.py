@@ -37,7 +37,7 @@ def test_centring_follows_the_setting(rng):
         (X, False, False),
         (sp.csr_array(X), True, True),
     ]:
-        mean = open_client("x", given, Settings.of(n_clusters=2, center_features=center)).rows.mean
+        mean = open_client("x", given, Settings(n_clusters=2, center_features=center)).rows.mean
         if centred:
             assert_allclose(mean, X.mean(axis=0), rtol=1e-12)
         else:
@@ -63,7 +63,7 @@ def test_rows_get_mean_squared_norm_one_over_the_federation(make_federation, pla
 
 
 def test_in_absolute_units_rows_are_left_alone(make_federation, play):
-    game = play(make_federation(), Settings.of(n_clusters=3, rho=0.5, beta=2.0, center_features=False)).open()
+    game = play(make_federation(), Settings(n_clusters=3, rho=0.5, beta=2.0, center_features=False)).open()
     assert all(c.rows.gamma == 1 and c.rows.mean is None for c in game.clients.values())
     assert (game.server.rho, game.server.beta) == (0.5, 2.0)
     assert all(c.factors.ridge == pytest.approx(0.5 * 3 / 2) for c in game.clients.values())

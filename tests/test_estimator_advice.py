@@ -44,8 +44,8 @@ def fitted(silos):
 
 
 def test_clear_groups_are_found_and_fitted(silos, fitted):
-    assert fitted.n_clusters_ == fitted.k_advice_.chosen == K
-    assert fitted.k_advice_.verdict == "range"
+    assert fitted.n_clusters_ == fitted.run_.advice.chosen == K
+    assert fitted.run_.advice.verdict == "range"
     assert fitted.n_clusters == "2..7"  # as it was given
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -58,8 +58,8 @@ def test_clear_groups_are_found_and_fitted(silos, fitted):
 def test_a_number_that_is_not_clear_comes_with_a_warning(table):
     with pytest.warns(UserWarning, match=r"not clear: Advice: \d clusters.* Verdict: not clear\."):
         model = auto("2..6", view="auto").fit(table)
-    assert model.k_advice_.verdict == "range"
-    assert model.k_advice_.low <= model.n_clusters_ <= model.k_advice_.high
+    assert model.run_.advice.verdict == "range"
+    assert model.run_.advice.low <= model.n_clusters_ <= model.run_.advice.high
 
 
 def test_what_left_for_the_advice_is_in_the_ledger_and_in_what_was_received(fitted):
@@ -74,8 +74,8 @@ def test_what_left_for_the_advice_is_in_the_ledger_and_in_what_was_received(fitt
 def test_a_model_keeps_the_number_and_not_the_question(fitted, silos, tmp_path):
     again = fmtc.load(fitted.save(tmp_path / "model"))
     assert again.n_clusters == again.n_clusters_ == K
-    assert_array_equal(again.predict(silos["north"], clients="north"), fitted.predict(silos["north"], clients="north"))
-    assert pickle.loads(pickle.dumps(fitted)).k_advice_.chosen == K
+    assert_array_equal(again.predict(silos["north"], silos="north"), fitted.predict(silos["north"], silos="north"))
+    assert pickle.loads(pickle.dumps(fitted)).run_.advice.chosen == K
     assert clone(fitted).n_clusters == "2..7"
     assert f"{K} clusters" in fitted._html_repr()
 
@@ -102,7 +102,7 @@ def test_advice_leaves_the_estimator_as_it_is(silos):
     assert advice.ks.tolist() == [2, 3, 4, 5, 6, 7]  # those of n_clusters
     assert model.advise(silos, k_range=(3, 5)).ks.tolist() == [3, 4, 5]
     rows, clients = np.vstack(list(silos.values())), np.repeat(list(silos), len(silos["east"]))
-    assert FMTC(8, view="graph", random_state=0).advise(rows, clients=clients, k_range=(2, 7)).signals == advice.signals
+    assert FMTC(8, view="graph", random_state=0).advise(rows, silos=clients, k_range=(2, 7)).signals == advice.signals
     assert FMTC(8, random_state=0).advise(silos).ks.tolist() == list(range(2, 21))  # four rows each
 
 

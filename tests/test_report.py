@@ -237,7 +237,7 @@ def test_an_old_run_gives_a_page_with_what_it_has(home):
 def test_a_silo_that_joined_has_no_rounds(home, tmp_path):
     silos = read_silos([home / "silo0.csv"], Reading(id_column="id", drop=["class"]))
     model = FMTC(3, max_iter=3, random_state=0).fit({"silo0": silos[0].X})
-    model.history_ = []
+    model.run_.rounds = []
     results = runs.results(model, silos)
     report = runs.report(model, results, files=[], as_published=False, seconds=1.0, notes=[])
     runs.write_run(tmp_path / "run", False, model, results, report)
@@ -565,7 +565,7 @@ def test_small_silos_are_not_frightening(make_federation):
     model = FMTC(8, max_iter=2, random_state=0).fit(X)
     details = of(model, X)["silos"]
     for name, rows in X.items():
-        assert details[name]["held_out"]["score"] > 0.5 * model.score(rows, clients=name)
+        assert details[name]["held_out"]["score"] > 0.5 * model.score(rows, silos=name)
 
 
 def test_a_map_has_a_place_for_every_row(make_federation, monkeypatch):
@@ -602,8 +602,8 @@ def test_a_fitted_model_writes_its_page(make_federation, tmp_path, make):
     assert "What joining changed" not in words
     X, clients = np.vstack(list(data.values())), np.repeat(list(data), 60)
     shuffled = np.random.default_rng(0).permutation(180)
-    again = make(3, max_iter=4, random_state=0).fit(X[shuffled], clients=clients[shuffled])
-    _, other = shown(again.report(tmp_path / "again.html", X[shuffled], clients=clients[shuffled]))
+    again = make(3, max_iter=4, random_state=0).fit(X[shuffled], silos=clients[shuffled])
+    _, other = shown(again.report(tmp_path / "again.html", X[shuffled], silos=clients[shuffled]))
     assert [one["shares"] for one in other["silos"]] == [one["shares"] for one in kept["silos"]]
 
 

@@ -57,7 +57,7 @@ def assert_scaled_beforehand(model, scalers, data, **params):
         assert_allclose(model.projections_[name], folded, rtol=1e-7, atol=1e-9)
         assert_allclose(model.cluster_centers_[name], other.cluster_centers_[name], atol=1e-8)
         new = NEW[name]
-        assert_array_equal(model.predict(new, clients=name), other.predict(scalers[name].transform(new), clients=name))
+        assert_array_equal(model.predict(new, silos=name), other.predict(scalers[name].transform(new), silos=name))
     assert_allclose(model.score(data), other.score(by_hand), rtol=1e-9)
     assert abs(model.score(data) - short(**params).fit(data).score(data)) > 1e-3  # and scaling matters here
 
@@ -159,9 +159,9 @@ def test_saved_and_exported_models_take_rows_as_they_come(scale, wrap, tmp_path)
     assert again.scale == scale
     for name, X in NEW.items():
         X = wrap(X)
-        expected = model.predict(X, clients=name)
+        expected = model.predict(X, silos=name)
         assert len(np.unique(expected)) == K
-        assert_array_equal(again.predict(X, clients=name), expected)
+        assert_array_equal(again.predict(X, silos=name), expected)
         path = model.export_onnx(name, tmp_path / f"{name}.onnx", dtype=np.float64)
         rows = X.toarray() if sp.issparse(X) else X
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -185,7 +185,7 @@ def test_columns_that_have_their_units_already(scale, view):
     X = np.array([[-1.0, 1.0, -1.0], [1.0, 1.0, -1.0], [-1.0, -1.0, 1.0], [1.0, -1.0, 1.0]])[np.arange(60) % 4] + 5.0
     assert (X.std(axis=0) == 1).all()
     model = fmtc.FMTC(2, view=view, scale=scale, max_iter=3, random_state=0).fit({"a": X, "b": X})
-    assert_array_equal(model.labels_[:60], model.predict(X, clients="a"))
+    assert_array_equal(model.labels_[:60], model.predict(X, silos="a"))
 
 
 def test_one_client_alone():
@@ -198,7 +198,7 @@ def test_one_client_alone():
 
 
 def test_what_is_said_about_the_columns():
-    settings = Settings.of(n_clusters=K, scale="global", lift=False)
+    settings = Settings(n_clusters=K, scale="global", lift=False)
     clients = {name: open_client(name, X, settings) for name, X in DATA.items()}
     answers = {name: MOMENTS.reply(client, MOMENTS.Ask(), settings, 0)[1] for name, client in clients.items()}
     X, west = DATA["west"], answers["west"]

@@ -86,8 +86,8 @@ def honest_score(data: FederatedDataset, labels: np.ndarray, hostile: tuple[str,
 def labels_of(data: FederatedDataset, model: FMTC) -> np.ndarray:
     """Labels of all rows in the order of the data; -1 for rows of a silo that the run ended without."""
     found = np.full(len(data.y), -1)
-    there = np.isin(data.clients, model.client_ids_)
-    found[there] = model.predict(views.for_fmtc(data.take(np.flatnonzero(there))), clients=data.clients[there])
+    there = np.isin(data.clients, model.silos_)
+    found[there] = model.predict(views.for_fmtc(data.take(np.flatnonzero(there))), silos=data.clients[there])
     return found
 
 
@@ -115,8 +115,8 @@ def attacked(
     except (ClientError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         return None, f"{type(error).__name__}: {str(error)[:90]}"
     alone = [cid for cid, choice in getattr(model, "choice_", {}).items() if choice == "alone"]
-    capped = sum(bool(record.capped or record.odd) for record in model.history_)
-    return labels_of(rows, model), f"{capped}/{len(model.history_)} rounds, {len(alone)} alone"
+    capped = sum(bool(record.capped or record.odd) for record in model.run_.rounds)
+    return labels_of(rows, model), f"{capped}/{len(model.run_.rounds)} rounds, {len(alone)} alone"
 
 
 def measure(
@@ -131,7 +131,7 @@ def measure(
     for seed in range(seeds):
         single = honest_score(data, alone(data, view, seed), hostile)
         without = data.take(np.flatnonzero(~np.isin(data.clients, hostile)))
-        calm = FMTC(data.n_clusters, view=view, random_state=seed).fit(views.for_fmtc(without), clients=without.clients)
+        calm = FMTC(data.n_clusters, view=view, random_state=seed).fit(views.for_fmtc(without), silos=without.clients)
         for attack, stage in product(attacks, stages):
             if attack in POISONS and stage != stages[0]:  # in all phases anyway
                 continue
@@ -156,12 +156,12 @@ def unchanged(name: str, view: str, seed: int) -> dict[str, Any]:
     data = views.capped(data, ROWS, SILOS)
     models = [
         FMTC(data.n_clusters, view=view, random_state=seed, solver=Solver(contain=contain)).fit(
-            views.for_fmtc(data), clients=data.clients
+            views.for_fmtc(data), silos=data.clients
         )
         for contain in (False, True)
     ]
     first, second = (honest_score(data, model.labels_, ()) for model in models)
-    touched = sorted({cid for record in models[1].history_ for cid in (*record.capped, *record.odd)})
+    touched = sorted({cid for record in models[1].run_.rounds for cid in (*record.capped, *record.odd)})
     return {
         "data": name, "view": view, "off": round(first, 2), "on": round(second, 2),
         "labels that differ": int((models[0].labels_ != models[1].labels_).sum()), "touched": touched,

@@ -55,7 +55,7 @@ def fitted(data: Any, rules: Rules, seed: int) -> FMTC | str:
         model.schema_ = schema
     with patch("fmtc.privacy.outbox.Rules", lambda: rules):
         try:
-            return model.fit(X, clients=data.clients)
+            return model.fit(X, silos=data.clients)
         except FmtcError as error:
             return type(error.__cause__ or error).__name__
 

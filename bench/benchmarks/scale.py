@@ -144,8 +144,8 @@ def main() -> None:
         started = time.perf_counter()
         model.fit(data)
         found["seconds"] = time.perf_counter() - started
-        found["seconds in rounds"] = sum(record.seconds for record in model.history_)
-    found["clients that were held"] = len(model.held_)
+        found["seconds in rounds"] = sum(record.seconds for record in model.run_.rounds)
+    found["clients that were held"] = len(model.run_.held)
     found["peak of the process, GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     found["input, GB"] = sum(X.nbytes for X in data.values()) / 1e9
     if given.device.startswith("cuda"):

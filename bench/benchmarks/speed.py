@@ -127,7 +127,7 @@ def thread_ratio(n: int = 20_000, turns: int = 7) -> dict[str, float]:
 
     def in_rounds(jobs: int) -> float:
         model = graph_view(K, max_iter=20, tol=0, random_state=0, n_jobs=jobs, n_neighbors=10).fit(data)
-        return sum(record.seconds for record in model.history_)
+        return sum(record.seconds for record in model.run_.rounds)
 
     pairs = [(in_rounds(1), in_rounds(2)) for _ in range(turns)]
     one, two = np.median(pairs, axis=0)
@@ -200,7 +200,7 @@ def predict_ratio() -> dict[str, dict[str, float]]:
             return (X @ W).argmin(axis=1)
 
         def ours(X: np.ndarray = X) -> np.ndarray:
-            return model.predict(X, clients="client0")
+            return model.predict(X, silos="client0")
 
         def by_scikit_learn(X: np.ndarray = X) -> np.ndarray:
             return mixture.predict(normalize(X @ W, copy=False))

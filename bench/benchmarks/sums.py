@@ -75,7 +75,7 @@ def silos(name: str) -> tuple[dict[str, Any], dict[str, Array], int]:
 
 def fitted(X: dict[str, Any], k: int, privacy: str | None, view: str = "graph") -> tuple[Watched, float]:
     model = FMTC(k, view=view, coupling="subspace", privacy=privacy, tol=0, random_state=0)
-    settings = model.settings()
+    settings = model._settings()
     method = view_method(settings.view, settings.privacy)
     transport, started = Watched(X, settings, method=method), time.process_time()
     run(transport, settings, method=method)

@@ -140,9 +140,9 @@ def measured(
     found[ALONE] = score(train, labels, test, predicted if held_out else None)
     for name, model in models(train.n_clusters, standardized, seed).items():
         started = time.perf_counter()
-        model.fit(for_fmtc(train), clients=train.clients)
+        model.fit(for_fmtc(train), silos=train.clients)
         found["seconds"][name] = round(time.perf_counter() - started, 2)
-        new = model.predict(for_fmtc(test), clients=test.clients) if held_out else None
+        new = model.predict(for_fmtc(test), silos=test.clients) if held_out else None
         found[name] = score(train, model.labels_, test, new)
     found["chosen"], found["why"] = model.view_, model.view_reason_
     return found

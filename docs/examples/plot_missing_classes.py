@@ -42,7 +42,7 @@ ways = {
 }
 scores = {}
 for way, model in ways.items():
-    labels = model.fit_predict(X, clients=office)
+    labels = model.fit_predict(X, silos=office)
     within = np.mean([clustering_accuracy(y[office == name], labels[office == name]) for name in names])
     scores[way] = 100 * within, 100 * clustering_accuracy(y, labels)
     print(f"{way:30}within offices {scores[way][0]:.0f} %, across offices {scores[way][1]:.0f} %")
@@ -98,7 +98,7 @@ plt.show()
 
 right = sum((shares[row] > 0)[np.unique(y[office == name])].sum() for row, name in enumerate(names))
 print(f"{right} of {6 * len(names)} digits of single offices are concepts that the office has")
-probabilities = model.predict_proba(X[:1], clients="silo1")
+probabilities = model.predict_proba(X[:1], silos="silo1")
 print("probabilities of one image at silo1:", *(f"{p:.2f}" for p in probabilities[0]))
 
 # %%
@@ -109,5 +109,5 @@ print("probabilities of one image at silo1:", *(f"{p:.2f}" for p in probabilitie
 
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    proposed = FMTC(dict.fromkeys(names, 6), view="graph", random_state=0).fit(X, clients=office)
+    proposed = FMTC(dict.fromkeys(names, 6), view="graph", random_state=0).fit(X, silos=office)
 print(said[0].message)

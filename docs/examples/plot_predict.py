@@ -90,7 +90,7 @@ print(again.view_, f"{adjusted_rand_score(wine.target, again.labels_):.2f}")
 frame = pl.DataFrame(wine.data, schema=wine.feature_names)
 model = FMTC(3, random_state=0).fit(frame)
 print(model.explain(frame).clusters[0])
-print("outliers:", int(model.predict_outliers(frame).sum()), "of", len(frame))
+print("outliers:", int(model.outliers(frame).sum()), "of", len(frame))
 
 # %%
 # A label depends on other rows only through the model, so ``predict`` on the training rows gives ``labels_``:

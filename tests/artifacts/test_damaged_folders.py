@@ -84,8 +84,8 @@ def original(tmp_path_factory) -> Path:
     for name in ("north", "south"):
         ClientSource(name, str(home / f"{name}.csv")).write(kits / name)
     both = {name: kits / name for name in ("north", "south")}
-    transport = KitTransport(both, model.settings(), method=view_method("mixture").name, clock=ManualClock(now=1e9))
-    run(transport, model.settings(), method=view_method("mixture"))
+    transport = KitTransport(both, model._settings(), method=view_method("mixture").name, clock=ManualClock(now=1e9))
+    run(transport, model._settings(), method=view_method("mixture"))
     transport.tell("north", Message(END.name, END.Ask(converged=True)))
     Budget(kits / "north" / BUDGET).charge("rows", mu2=0.1, delta=1e-5)
     (kits / "north" / RULES).write_text('small_cluster = "warn"\nfew_rows = "warn"\ndominance = "warn"\n')

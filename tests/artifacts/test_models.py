@@ -73,7 +73,7 @@ def test_a_loaded_model_answers_the_same_bytes(kind, tmp_path):
     assert again.score(data) == model.score(data)
     assert again.get_params() == model.get_params()
     assert again.solver == Solver(n_init=2, lift=False)
-    assert again.history_ == model.history_
+    assert again.run_.rounds == model.run_.rounds
     for name in ("client_ids_", "n_features_in_", "n_iter_", "converged_", "stopped_because_"):
         assert getattr(again, name) == getattr(model, name)
     assert hasattr(again, "feature_names_in_") == (kind == "named")
@@ -209,9 +209,9 @@ DAMAGE = {  # what is done to the folder, and the file that the error names
     "wrong setting of the solver": (edit(params={"n_clusters": 4, "solver": {"ridge": -1}}), "ridge"),
     "solver a list": (edit(params={"n_clusters": 4, "solver": [1]}), "solver"),
     "params a list": (edit(params=[1]), "model.json"),
-    "no clients": (edit(clients={}), "model.json"),
-    "clients a list": (edit(clients=["berlin"]), "model.json"),
-    "client without a file": (edit(clients={"berlin": {}}), "model.json"),
+    "no clients": (edit(silos={}), "model.json"),
+    "clients a list": (edit(silos=["berlin"]), "model.json"),
+    "client without a file": (edit(silos={"berlin": {}}), "model.json"),
     "features in words": (edit(n_features_in="many"), "model.json"),
     "fewer features": (edit(n_features_in=D - 1), "11"),
     "more clusters": (edit(n_concepts=5), "5"),
@@ -271,7 +271,7 @@ def test_a_model_knows_its_categories(tmp_path, rng):
 
 def test_a_file_nobody_asked_for_does_no_harm(model, folder):
     (folder / "notes.txt").write_text("trained on a Tuesday")
-    assert fmtc.load(folder).client_ids_ == model.client_ids_
+    assert fmtc.load(folder).silos_ == model.silos_
 
 
 # ------------------------------------------------------------------------------------------- models of older versions
@@ -306,7 +306,7 @@ def test_a_model_of_the_first_format_still_predicts(tmp_path):
     arrays = old_model(tmp_path / "old")
     model = fmtc.load(tmp_path / "old")
     assert model.get_params() == graph_view(2, coupling="tensor", random_state=0, final="kmeans").get_params()
-    assert (model.n_iter_, model.converged_, model.client_ids_) == (2, True, ["north"])
+    assert (model.n_iter_, model.converged_, model.silos_) == (2, True, ["north"])
     X = np.random.default_rng(1).normal(size=(20, 3))
     assert_array_equal(model.predict(X), (X @ arrays["W"]).argmax(axis=1))
     again = fmtc.load(model.save(tmp_path / "new"))
@@ -350,10 +350,10 @@ def test_onnx_runtime_finds_the_same_labels(kind, dtype, tmp_path):
         assert path.stat().st_size < 100_000 + D * K * 4
         label, probability = session(path).run(["label", "probability"], {"X": X.astype(dtype)})
         assert (label.dtype, label.shape, probability.dtype) == (np.int64, (5000,), dtype)
-        assert_array_equal(label, model.predict(X, clients=cid))
+        assert_array_equal(label, model.predict(X, silos=cid))
         assert len(np.unique(label)) == K
         exact = dtype == np.float64 and kind != "float32"
-        expected = model.predict_proba(X, clients=cid)
+        expected = model.predict_proba(X, silos=cid)
         assert_allclose(probability, expected, rtol=0, atol=1e-12 if exact else 1e-4)
 
 
@@ -361,7 +361,7 @@ def test_onnx_takes_the_training_mean_and_no_row_at_all(model, tmp_path):
     runtime = session(model.export_onnx("berlin", tmp_path / "m.onnx", dtype=np.float64))
     centre = DATA["berlin"].mean(axis=0, keepdims=True)
     label, probability = runtime.run(None, {"X": centre})
-    assert_array_equal(label, model.predict(centre, clients="berlin"))
+    assert_array_equal(label, model.predict(centre, silos="berlin"))
     assert np.isfinite(probability).all()
     label, probability = runtime.run(None, {"X": np.empty((0, D))})
     assert (label.shape, probability.shape) == ((0,), (0, K))

@@ -150,7 +150,7 @@ def test_pages_of_other_runs_open_too(driver, home, view, tmp_path, which):
 
 
 def consensus(folder, model):
-    rng, settings = np.random.default_rng(0), model.settings()
+    rng, settings = np.random.default_rng(0), model._settings()
     method = view_method(settings.view)
     silos = {name: rng.normal(size=(20, 3)) for name in "ab"}
     result = run(LocalTransport(silos, settings, method=method), settings, method=method)

@@ -75,11 +75,11 @@ def rows(seed: int, n: int) -> np.ndarray:
 DATA = {cid: rows(seed, 30 + 5 * seed) for seed, cid in enumerate(("north", "south", "west"))}
 
 
-LACKING = {"n_clusters": 4, "own_clusters": {"north": 2, "south": 3, "west": 4}}  # concepts that not all clients have
+LACKING = {"n_clusters": 4, "clusters_per_silo": {"north": 2, "south": 3, "west": 4}}  # concepts that not all clients have
 
 
 def but(**changed: Any) -> Settings:
-    return Settings.of(**{"n_clusters": 3, "max_iter": 5, "tol": 0, "n_init": 2, "n_neighbors": 10} | changed)
+    return Settings(**{"n_clusters": 3, "max_iter": 5, "tol": 0, "n_init": 2, "n_neighbors": 10} | changed)
 
 
 class Reference(LocalTransport):

@@ -123,7 +123,7 @@ def test_an_estimator_has_no_other_door(tap):
     """`fit` over the same rows: its clients' ledgers, taken from the nodes, are all that crossed."""
     X = np.vstack(list(DATA.values()))
     names = np.repeat(list(DATA), [len(rows) for rows in DATA.values()])
-    FMTC(3, max_iter=3, random_state=0).fit(X, clients=names)
+    FMTC(3, max_iter=3, random_state=0).fit(X, silos=names)
     left, nodes = tap
     assert set(left) == set(DATA)
     for cid, crossed in left.items():

@@ -38,7 +38,7 @@ def rings(seed, n):
 
 def but(view, **changed):
     base = {"n_clusters": 3, "view": view, "scale": "auto", "max_iter": ROUNDS, "tol": 0, "n_init": 2}
-    return Settings.of(**base | changed)
+    return Settings(**base | changed)
 
 
 MIXED = {cid: table(seed, 40 + 10 * seed) for seed, cid in enumerate("abc")}
@@ -53,8 +53,8 @@ CASES = {
     "auto, many columns": (but("auto"), WIDE),
     "graph, categories and missing cells": (but("graph", levels=(0, 0, 0, 0, 3, 2)), MIXED),
     "graph, lifted": (but("graph"), PLAIN),
-    "auto, concepts lacking": (but("auto", own_clusters={"a": 2}), WIDE),
-    "auto, concepts found lacking": (but("auto", n_clusters=4, own_clusters=4), WIDE),
+    "auto, concepts lacking": (but("auto", clusters_per_silo={"a": 2}), WIDE),
+    "auto, concepts found lacking": (but("auto", n_clusters=4, clusters_per_silo=4), WIDE),
 }
 VIEWS = {"auto, a table": "mixture", "auto, shapes": "graph", "auto, many columns": "graph"}
 each_case = pytest.mark.parametrize("case", CASES)

@@ -371,8 +371,8 @@ def test_rows_come_in_any_of_the_usual_ways(make_federation):
     by_mapping = model.explain(data)
     X, clients = np.vstack(list(data.values())), np.repeat(list(data), [len(rows) for rows in data.values()])
     shuffle = np.random.default_rng(0).permutation(len(X))
-    assert model.explain(X[shuffle], clients=clients[shuffle]).silos.keys() == by_mapping.silos.keys()
-    by_rows = model.explain(X[shuffle], clients=clients[shuffle])
+    assert model.explain(X[shuffle], silos=clients[shuffle]).silos.keys() == by_mapping.silos.keys()
+    by_rows = model.explain(X[shuffle], silos=clients[shuffle])
     assert [one.rows for one in by_rows.clusters] == [one.rows for one in by_mapping.clusters]
     assert [one.rows for one in by_mapping.of("a")] == np.bincount(model.labels_[:60], minlength=3).tolist()
     framed = {name: pd.DataFrame(rows, columns=[f"lab {j}" for j in range(6)]) for name, rows in data.items()}
@@ -397,7 +397,7 @@ def test_a_notebook_shows_silos_and_shares(make_federation):
     for part in model._sizes.values():
         assert part.sum() == 60
         assert all(f"{100 * n / 60:.0f} %" in shown for n in part if n >= 5)
-    assert "120 rows" in shown and model.stopped_because_ in shown
+    assert "120 rows" in shown and model.run_.stopped_because in shown
     assert "_sizes" not in repr(model)
 
 

@@ -40,7 +40,7 @@ def silo_rows(dtype=np.float64):
     }
 
 
-OF_RUN = Settings.of(n_clusters=4, max_iter=ROUNDS, tol=0, n_neighbors=15)
+OF_RUN = Settings(n_clusters=4, max_iter=ROUNDS, tol=0, n_neighbors=15)
 
 
 def rows_with_holes():
@@ -49,7 +49,7 @@ def rows_with_holes():
     return {cid: np.where(rng.random(X.shape) < 0.1, np.nan, X) for cid, X in rows.items()}
 
 
-IN_MIXTURE = Settings.of(n_clusters=4, view="auto", scale="auto", max_iter=ROUNDS, tol=0)  # 24 rounds
+IN_MIXTURE = Settings(n_clusters=4, view="auto", scale="auto", max_iter=ROUNDS, tol=0)  # 24 rounds
 
 
 class Absent(LocalTransport):

@@ -212,8 +212,8 @@ def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(t
     folder = tmp_path / ".run.checkpoint"
     folder.mkdir()
     write_json(folder / "order.json", {"run": "r"})
-    result = run(LocalTransport(silo_rows(), model.settings()), model.settings())
-    write_record(RunSpec("r", model.settings(), folder), result)
+    result = run(LocalTransport(silo_rows(), model._settings()), model._settings())
+    write_record(RunSpec("r", model._settings(), folder), result)
     command = ("coordinate", "--kit", "kits/coordinator", "-k", 4, "--tol", 0, "--n-neighbors", 15, "--random-state", 3,
                "--view", "graph", "--scale", "none", "--solver", "lift=false", "--out", "run", "--resume")  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -108,8 +108,8 @@ def silos(kit, clock, settings=None, run_id="r"):
 
 def whole_run(kit, clock, before_the_end=lambda: None, converged=True, run_id="r", model=MODEL):
     say(kit, serve.CONNECTED)
-    transport = silos(kit, clock, model.settings(), run_id=run_id)
-    run(transport, model.settings(), method=view_method(model.view))
+    transport = silos(kit, clock, model._settings(), run_id=run_id)
+    run(transport, model._settings(), method=view_method(model.view))
     before_the_end()
     transport.tell("north", Message(END.name, END.Ask(converged=converged)))
 
@@ -206,7 +206,7 @@ def test_a_file_that_changes_during_the_run(home, during, clock):
 def without_an_end(kit, clock, run_id="r", model=MODEL):
     """A run of which the last word does not come."""
     say(kit, serve.CONNECTED)
-    run(silos(kit, clock, model.settings(), run_id=run_id), model.settings(), method=view_method(model.view))
+    run(silos(kit, clock, model._settings(), run_id=run_id), model._settings(), method=view_method(model.view))
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["still there", "joined again"])
@@ -226,7 +226,7 @@ def test_labels_whose_last_word_does_not_come(home, during, clock, again):
     assert "last word about this run did not come" in " ".join(done.stderr.split())
     report = read_json(home / "ours/report.json")
     assert report["converged"] is None
-    assert load(home / "ours/model").client_ids_ == ["north"]
+    assert load(home / "ours/model").silos_ == ["north"]
 
 
 def test_a_coordinator_that_is_there_has_the_last_word(home, during, clock, monkeypatch):

@@ -61,8 +61,8 @@ def test_a_federation_comes_to_what_fit_does(request, by, kind, coupling):
     for cid in rows:
         for name, value in vars(here._models[cid]).items():
             assert_array_equal(getattr(there._models[cid], name), value)
-        assert_array_equal(there.predict(rows[cid], clients=cid), here.predict(rows[cid], clients=cid))
-    numbers = [[replace(record, seconds=0.0) for record in model.history_] for model in (there, here)]
+        assert_array_equal(there.predict(rows[cid], silos=cid), here.predict(rows[cid], silos=cid))
+    numbers = [[replace(record, seconds=0.0) for record in model.run_.rounds] for model in (there, here)]
     assert numbers[0] == numbers[1]
 
 
@@ -84,7 +84,7 @@ def test_silos_that_lack_concepts_calibrate_and_notice_drift_as_in_one_process(v
         assert list(found) == list(known) and any("calibration" in name for name in known)
         for name, array in known.items():
             assert_array_equal(found[name], array)
-        assert_array_equal(there.confidence(new[cid], clients=cid), here.confidence(new[cid], clients=cid))
+        assert_array_equal(there.confidence(new[cid], silos=cid), here.confidence(new[cid], silos=cid))
     apart = [there.drift({cid: new[cid]}).p_value for cid in rows]
     assert combined(apart)[0] == here.drift(new).p_value > 0.001
     assert combined([there.drift({cid: new[cid] + 3}).p_value for cid in rows])[1] == "drift"
@@ -119,8 +119,8 @@ def test_a_federation_that_chooses_its_view_comes_to_what_fit_does(client_weight
         assert set(ours) == set(theirs)
         for name, array in theirs.items():
             assert_array_equal(ours[name], array)
-        assert_array_equal(there.predict_proba(table, clients=cid), here.predict_proba(table, clients=cid))
-    assert [r.objective for r in there.history_] == [r.objective for r in here.history_]
+        assert_array_equal(there.predict_proba(table, silos=cid), here.predict_proba(table, silos=cid))
+    assert [r.objective for r in there.run_.rounds] == [r.objective for r in here.run_.rounds]
     assert there.schema_ == here.schema_
 
 

@@ -118,7 +118,7 @@ def observed(tmp_path_factory):
         patch.setenv("FMTC_TEST_TAP", str(folder / "frames"))
         patch.setenv("FMTC_TEST_RECORD", str(folder / "record.jsonl"))
         with Relayed([ClientSource(cid, "") for cid in rows], rows=rows) as fed:
-            outcome = fed.run(Settings.of(n_clusters=4, max_iter=3, tol=0, n_neighbors=15))
+            outcome = fed.run(Settings(n_clusters=4, max_iter=3, tol=0, n_neighbors=15))
             kept = {}
             for cid, kit in fed.kits.items():
                 states = sorted((kit.path / STATES / fed.spec.run_id).glob("round-*.safetensors"))

@@ -100,14 +100,14 @@ def test_a_loaded_model_needs_rows(model, data, tmp_path):
 def test_rounds_are_drawn_with_residuals_where_there_are_any(model):
     ax = history(model)
     (line,) = ax.get_lines()
-    assert_allclose(line.get_ydata(), [record.objective for record in model.history_])
+    assert_allclose(line.get_ydata(), [record.objective for record in model.run_.rounds])
     assert len(ax.figure.axes) == 2
     from dataclasses import replace
 
     nan = float("nan")
-    model.history_ = [replace(record, primal_residual=nan, dual_residual=nan) for record in model.history_]
+    model.run_.rounds = [replace(record, primal_residual=nan, dual_residual=nan) for record in model.run_.rounds]
     assert len(history(model).figure.axes) == 1
-    model.history_ = []
+    model.run_.rounds = []
     with pytest.raises(DataError, match="rounds"):
         history(model)
 

@@ -350,7 +350,7 @@ def test_questions_for_sums_are_limited_across_finishes_and_restarts(lasting):
 @pytest.mark.parametrize("setting", [{"final": "kmeans"}, {"align": False}, {"labels_from": "embedding"}], ids=str)
 def test_no_sums_leave_in_a_run_that_ends_with_k_means(outbox, setting):
     with pytest.raises(LimitError):
-        release(outbox, sums_for(0), settle_answer(), SETTLE, settings=Settings.of(n_clusters=3, **setting))
+        release(outbox, sums_for(0), settle_answer(), SETTLE, settings=Settings(n_clusters=3, **setting))
     assert outbox.ledger.lines() == []
 
 

@@ -74,7 +74,7 @@ def test_a_phase_keeps_its_rule_under_another_name(rng):
 
 
 def test_nor_does_one_before_the_rounds_where_silos_lack_concepts(rng, play):
-    settings = Settings(3, view="graph", scale="none", max_iter=2, own_clusters={"a": 3, "b": 2})
+    settings = Settings(3, view="graph", scale="none", max_iter=2, clusters_per_silo={"a": 3, "b": 2})
     game = play(outlier_federation(rng), settings)
     for name in ("hello", "prepare"):
         game.phase(name)

@@ -29,7 +29,7 @@ def fitted(data=DATA, **options):
 
 
 def agreement(model):
-    return min(adjusted_rand_score(TRUTH[cid], model.predict(X, clients=cid)) for cid, X in DATA.items())
+    return min(adjusted_rand_score(TRUTH[cid], model.predict(X, silos=cid)) for cid, X in DATA.items())
 
 
 def test_a_column_of_two_values_does_not_decide_the_clusters(monkeypatch):
@@ -60,7 +60,7 @@ def test_a_saved_model_keeps_the_least_variance(tmp_path):
     again = load(model.save(tmp_path / "model"))
     assert_array_equal(again._shared.floor, floor)
     for one in (again, model):
-        one.set_params(random_state=0).partial_fit(DATA)
+        one.set_params(random_state=0).update(DATA)
         assert one._shared.mixture.covariance[2, 2] >= floor[2]
         assert_allclose(one._shared.mixture.covariance[2, :2], 0, atol=1e-12)
     assert_array_equal(again.labels_, model.labels_)
@@ -90,7 +90,7 @@ def test_many_categories_keep_their_profiles():
     assert model._shared.axes is None
     assert model._shared.mixture.profiles.shape == (2, 120)
     for cid, (frame, y) in data.items():
-        assert adjusted_rand_score(y, model.predict(frame, clients=cid)) > 0.9
+        assert adjusted_rand_score(y, model.predict(frame, silos=cid)) > 0.9
 
 
 def test_more_levels_than_can_be_sent_in_pairs_are_axes(monkeypatch):

@@ -30,7 +30,7 @@ def silos(counts=((40, 20, 20), (20, 40, 20), (30, 30, 3))):
 
 def conducted(model, data):
     """The server and its clients after a run; and its atlas."""
-    settings, method = model.settings(), view_method(model.view, model.privacy)
+    settings, method = model._settings(), view_method(model.view, model.privacy)
     transport = LocalTransport(data, settings, method=method)
     result = run(transport, settings, method=method)
     return result, transport, method.atlas(result.server, settings)

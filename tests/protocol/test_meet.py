@@ -52,7 +52,7 @@ def test_training_rows_get_their_labels_again_and_lacking_concepts_no_probabilit
     found, P = model.predict(DATA), model.predict_proba(DATA)
     assert_array_equal(np.concatenate(list(found.values())), model.labels_)
     for cid in DATA:
-        assert P[cid].shape[1] == K == model.n_concepts_
+        assert P[cid].shape[1] == K == model.n_clusters_
         lacking = np.setdiff1d(np.arange(K), np.unique(found[cid]))
         assert len(lacking) == K - OWN[cid]
         assert (P[cid][:, lacking] == 0).all()
@@ -68,13 +68,13 @@ def test_a_saved_model_and_onnx_say_the_same(tmp_path, final):
     assert same.n_clusters == OWN and same.n_concepts == K
     file = model.export_onnx("south", tmp_path / "south.onnx", dtype=np.float64)
     label, P = onnxruntime.InferenceSession(file).run(None, {"X": DATA["south"]})
-    for found in (label, same.predict(DATA["south"], clients="south")):
-        assert_array_equal(found, model.predict(DATA["south"], clients="south"))
-    assert_allclose(P, model.predict_proba(DATA["south"], clients="south"), atol=1e-9)
+    for found in (label, same.predict(DATA["south"], silos="south")):
+        assert_array_equal(found, model.predict(DATA["south"], silos="south"))
+    assert_allclose(P, model.predict_proba(DATA["south"], silos="south"), atol=1e-9)
 
 
 def test_stacks_have_a_column_for_each_concept_that_a_client_has(model):
-    settings = model.settings()
+    settings = model._settings()
     transport = LocalTransport(DATA, settings)
     server = run(transport, settings).server
     assert server.has.shape == (K, len(DATA))
@@ -107,7 +107,7 @@ def test_the_order_of_clients_and_of_rows_changes_no_cluster(model):
 def test_concepts_are_proposed_with_a_warning_where_nobody_says_how_many():
     with pytest.warns(UserWarning, match="look like 4 concepts"):
         found = fitted(concepts=None)
-    assert found.n_concepts_ == K
+    assert found.n_clusters_ == K
 
 
 def test_one_number_below_that_of_concepts():
@@ -145,7 +145,7 @@ def test_what_cannot_match_clusters_is_refused(changed):
 def test_a_mixture_by_sums_takes_them():
     silos = {cid: X[:, :3] for cid, X in DATA.items()}
     found = FMTC(OWN, n_concepts=K, view="mixture", privacy="sums", max_iter=2, random_state=0).fit(silos)
-    assert found.n_concepts_ == K
+    assert found.n_clusters_ == K
 
 
 def table(seed, classes, n=30):
@@ -166,11 +166,11 @@ def test_a_mixture_finds_out_which_concepts_a_silo_lacks(tmp_path):
     assert {cid: len(np.unique(labels)) for cid, labels in found.items()} == OWN
     truth = np.concatenate([y for _, y in silos.values()])
     assert adjusted_rand_score(truth, model.labels_) > 0.9
-    P = model.predict_proba(rows["south"], clients="south")
+    P = model.predict_proba(rows["south"], silos="south")
     assert ((P == 0).all(axis=0)).sum() == K - 2
     far = 100 * np.eye(3)
-    assert set(model.predict(far, clients="south")) <= set(found["south"])
-    assert model.predict_outliers(far, clients="south").all()
+    assert set(model.predict(far, silos="south")) <= set(found["south"])
+    assert model.outliers(far, silos="south").all()
     assert_array_equal(load(model.save(tmp_path / "model")).predict(rows)["south"], found["south"])
     file = model.export_onnx("south", tmp_path / "south.onnx", dtype=np.float64)
     label, Q = onnxruntime.InferenceSession(file).run(None, {"X": rows["south"]})
@@ -191,28 +191,28 @@ def test_the_server_refuses_another_width_than_was_said():
     server = GraphServer(("a", "b"), omega=omega, rho=1.0, beta=None, scale=1.0, losses=losses,
                          clusters={"a": 2, "b": 3}, **stacks)  # fmt: skip
     answers = {cid: ROUND.Answer(W=np.ones((D, 3)), cut=0.0, misfit=0.0) for cid in "ab"}
-    assert list(ROUND.impossible(server, answers, Settings(4, own_clusters={}))) == ["a"]
+    assert list(ROUND.impossible(server, answers, Settings(4, clusters_per_silo={}))) == ["a"]
     hello = {"a": HELLO.Answer(n_samples=9, n_features=D, sum_of_squares=1.0, n_clusters=5)}
-    assert list(HELLO.impossible(server, hello, Settings(4, own_clusters={}))) == ["a"]
-    assert MEET.times(server, Settings(4, own_clusters={})) == 1
-    assert MEET.times(server, Settings(2, own_clusters={})) == 0
+    assert list(HELLO.impossible(server, hello, Settings(4, clusters_per_silo={}))) == ["a"]
+    assert MEET.times(server, Settings(4, clusters_per_silo={})) == 1
+    assert MEET.times(server, Settings(2, clusters_per_silo={})) == 0
 
 
 @pytest.mark.parametrize("final", ["mixture", "kmeans"])
 def test_rows_of_silos_that_lack_concepts_have_a_confidence(final):
     model = fitted(solver=Solver(final=final, calibration="folds"))
     for cid, X in DATA.items():
-        found = model.predict(X, clients=cid, abstain=0.2)
-        assert set(found) - {-1} == set(model.predict(X, clients=cid))
+        found = model.predict(X, silos=cid, abstain=0.2)
+        assert set(found) - {-1} == set(model.predict(X, silos=cid))
         assert (found == -1).mean() < 0.5
-        assert ((found == -1) | (found == model.predict(X, clients=cid))).all()
+        assert ((found == -1) | (found == model.predict(X, silos=cid))).all()
     odd = np.tile(CENTERS[1] + CENTERS[2], (30, 1)) + np.random.default_rng(0).normal(size=(30, D))
     assert model.drift({"south": odd}).silos[0].p_value < 0.01  # two concepts that south lacks
 
 
 def test_what_comes_after_a_run_knows_who_lacks_what(model, tmp_path):
     with pytest.raises(ValueError, match="lacks some"):
-        model.partial_fit({"east": DATA["east"]})
+        model.update({"east": DATA["east"]})
     with pytest.raises(TrustError, match="fewer than 3 silos have concept"):  # south and north only have two of them
         model.publish(tmp_path / "kit")
     five = {**DATA, "middle": silo(9, range(K))[0]}
@@ -227,7 +227,7 @@ def test_the_atlas_shows_who_lacks_what(model):
     assert len(atlas.concepts) == K
     for concept in atlas.concepts:
         held = {cid for cid, share in concept.presence.items() if share}
-        assert held == {cid for cid in DATA if concept.id in set(model.predict(DATA[cid], clients=cid))}
+        assert held == {cid for cid in DATA if concept.id in set(model.predict(DATA[cid], silos=cid))}
         assert all(concept.cosine[cid] > 0.5 for cid in held)
 
 
@@ -235,4 +235,4 @@ def test_a_silo_without_overlap_is_named():
     apart = {"a": silo(0, (0, 1))[0], "b": silo(1, (0, 1))[0], "stranger": silo(2, (2, 3))[0]}
     with pytest.warns(UserWarning, match="'stranger' shares no concept with any other silo"):
         found = fitted(2, 4, apart)
-    assert not set(found.predict(apart["stranger"], clients="stranger")) & set(found.predict(apart["a"], clients="a"))
+    assert not set(found.predict(apart["stranger"], silos="stranger")) & set(found.predict(apart["a"], silos="a"))

@@ -65,7 +65,7 @@ class Game:
     """A federation by hand, up to some phase of a view."""
 
     def __init__(self, data, view="mixture", weights=None, **changed):
-        self.settings = Settings.of(**{"n_clusters": 3, "view": view, "scale": "auto", "n_init": 2} | changed)
+        self.settings = Settings(**{"n_clusters": 3, "view": view, "scale": "auto", "n_init": 2} | changed)
         self.method = view_method(view)
         self.clients = {cid: self.method.open_client(cid, X, self.settings, "cpu") for cid, X in data.items()}
         self.server = self.method.open_server(tuple(data), self.settings, weights)
@@ -385,13 +385,13 @@ def test_rounds_end_where_the_likelihood_hardly_changes_and_say_so():
     model = FMTC(4, view="mixture", random_state=1).fit(noise)
     assert model.converged_
     assert 25 < model.n_iter_ < 100  # the comparison of starts is long over
-    assert "log-likelihood per row changed by less than 1e-06" in model.stopped_because_
-    last, before = model.history_[-1].objective, model.history_[-2].objective
+    assert "log-likelihood per row changed by less than 1e-06" in model.run_.stopped_because
+    last, before = model.run_.rounds[-1].objective, model.run_.rounds[-2].objective
     assert abs(last - before) < 1e-6 * max(1, abs(last))
-    assert abs(before - model.history_[-3].objective) >= 1e-6 * max(1, abs(before))
+    assert abs(before - model.run_.rounds[-3].objective) >= 1e-6 * max(1, abs(before))
     short = FMTC(3, view="mixture", max_iter=2, random_state=0).fit(PLAIN)
     assert (short.n_iter_, short.converged_) == (8, False)
-    assert "8 rounds of the mixture done" in short.stopped_because_
+    assert "8 rounds of the mixture done" in short.run_.stopped_because
 
 
 # ------------------------------------------------------------------------------------------------------------- the end
@@ -476,7 +476,7 @@ class Phases(LocalTransport):
 
 
 def phases(data, **changed):
-    settings = Settings.of(**{"n_clusters": 3, "view": "auto", "scale": "auto", "max_iter": 2, "n_init": 1} | changed)
+    settings = Settings(**{"n_clusters": 3, "view": "auto", "scale": "auto", "max_iter": 2, "n_init": 1} | changed)
     method = view_method("auto")
     transport = Phases(data, settings, method=method)
     result = run(transport, settings, method=method)

@@ -53,7 +53,7 @@ def settings(k=3, epsilon=8.0, seed=0, **others):
 
 def ari(model, data, truth):
     """Over all silos at once: the same number means the same concept."""
-    found = np.concatenate([model.predict(X, clients=cid) for cid, X in data.items()])
+    found = np.concatenate([model.predict(X, silos=cid) for cid, X in data.items()])
     return adjusted_rand_score(np.concatenate(list(truth.values())), found)
 
 
@@ -66,8 +66,8 @@ def test_silos_find_their_common_clusters(method):
     model = FMTC(3, privacy=Privacy(8, bounds=BOX, method=method), random_state=0).fit(data)
     assert ari(model, data, truth) > 0.9
     assert model.view_ == "anchors"
-    assert set(model.choice_.values()) == {"public"}
-    assert model.converged_ and "noisy" in model.stopped_because_
+    assert set(model.run_.choices.values()) == {"public"}
+    assert model.converged_ and "noisy" in model.run_.stopped_because
 
 
 @pytest.mark.parametrize("method", ["anchors", "mixture"])
@@ -168,9 +168,9 @@ def test_missing_cells_and_categories():
         {"x": values, "colour": np.array(["red", "green", "blue"])[kind], "y": rng.normal(size=900) * 0.1}
     )
     clients = np.repeat(["a", "b", "c"], 300)
-    model = FMTC(3, privacy=Privacy(8, bounds=BOX), random_state=0).fit(frame, clients=clients)
+    model = FMTC(3, privacy=Privacy(8, bounds=BOX), random_state=0).fit(frame, silos=clients)
     assert adjusted_rand_score(kind, model.labels_) > 0.8
-    assert_array_equal(model.predict(frame, clients=clients), model.labels_)
+    assert_array_equal(model.predict(frame, silos=clients), model.labels_)
 
 
 # ----------------------------------------------------------------------------------------------------------- the choice
@@ -184,12 +184,12 @@ def test_silos_that_differ_stay_alone():
         own = rng.uniform(-1, 1, size=(8, 10))
         data[f"s{t}"] = np.clip(own[truth[f"s{t}"]] + 0.05 * rng.normal(size=(300, 10)), -1, 1)
     model = FMTC(8, privacy=Privacy(4, bounds=BOX), random_state=0).fit(data)
-    assert "alone" in model.choice_.values()
-    for cid, choice in model.choice_.items():
+    assert "alone" in model.run_.choices.values()
+    for cid, choice in model.run_.choices.items():
         assert isinstance(model._models[cid], GraphModel if choice == "alone" else AnchorModel)
         if choice == "alone":
-            assert_array_equal(model.predict(data[cid], clients=cid), model.labels_[300 * int(cid[1:]) :][:300])
-            assert adjusted_rand_score(truth[cid], model.predict(data[cid], clients=cid)) > 0.7
+            assert_array_equal(model.predict(data[cid], silos=cid), model.labels_[300 * int(cid[1:]) :][:300])
+            assert adjusted_rand_score(truth[cid], model.predict(data[cid], silos=cid)) > 0.7
 
 
 def test_the_choice_is_told_to_nobody():
@@ -226,13 +226,13 @@ def test_predict_gives_the_labels_and_probabilities_agree(fitted):
     model, data = fitted
     for t, (cid, X) in enumerate(data.items()):
         labels = model.labels_[200 * t : 200 * (t + 1)]
-        assert_array_equal(model.predict(X, clients=cid), labels)
-        P = model.predict_proba(X, clients=cid)
+        assert_array_equal(model.predict(X, silos=cid), labels)
+        P = model.predict_proba(X, silos=cid)
         assert_allclose(P.sum(axis=1), 1)
         assert_array_equal(P.argmax(axis=1), labels)
-        gaps = model.transform(X, clients=cid)
+        gaps = model.transform(X, silos=cid)
         assert gaps.shape == (200, 3) and (gaps >= 0).all()
-        assert_array_equal(model.predict(X[:7], clients=cid), labels[:7])  # row by row
+        assert_array_equal(model.predict(X[:7], silos=cid), labels[:7])  # row by row
 
 
 def test_a_model_survives_the_disk(fitted, tmp_path):
@@ -241,7 +241,7 @@ def test_a_model_survives_the_disk(fitted, tmp_path):
     again = load(tmp_path / "model")
     assert again.view_ == "anchors" and again.privacy == model.privacy
     for cid, X in data.items():
-        assert_array_equal(again.predict(X, clients=cid), model.predict(X, clients=cid))
+        assert_array_equal(again.predict(X, silos=cid), model.predict(X, silos=cid))
 
 
 def test_onnx_gives_the_same_labels(fitted, tmp_path):
@@ -251,7 +251,7 @@ def test_onnx_gives_the_same_labels(fitted, tmp_path):
     X[:20, 1] = np.nan
     session = onnxruntime.InferenceSession(model.export_onnx("s1", tmp_path / "m.onnx"))
     label, probability = session.run(None, {"X": X})
-    P = model.predict_proba(X, clients="s1")
+    P = model.predict_proba(X, silos="s1")
     assert_allclose(probability, P, atol=1e-5)
     sure = np.sort(P, axis=1)[:, -1] - np.sort(P, axis=1)[:, -2] > 1e-4
     assert_array_equal(label[sure], P.argmax(axis=1)[sure])
@@ -288,14 +288,14 @@ def test_centres_are_in_the_units_of_the_table(fitted):
     for cid, X in data.items():
         own = model.cluster_centers_[cid]
         assert own.shape == (3, 5)
-        labels = model.predict(X, clients=cid)
+        labels = model.predict(X, silos=cid)
         means = np.array([X[labels == j].mean(axis=0) for j in range(3)])
         assert np.corrcoef(own.ravel(), means.ravel())[0, 1] > 0.8
 
 
 def test_the_promise_in_numbers(fitted):
     model, _ = fitted
-    told = json.loads(json.dumps(jsonable(model.privacy_)))
+    told = json.loads(json.dumps(jsonable(model.run_.promise)))
     assert told["epsilon"] == 8 and told["delta"] == 1e-5
     assert told["epsilon_replaced"] == pytest.approx(19.1, abs=0.1)
     assert told["epsilon_if_colluding"]["1"] == pytest.approx(8)

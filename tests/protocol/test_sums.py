@@ -63,7 +63,7 @@ def fitted(data, privacy, **options):
     model = FMTC(
         **{"n_clusters": 3, "coupling": "subspace", "max_iter": 6, "random_state": 0, **options}, privacy=privacy
     )
-    settings = model.settings()
+    settings = model._settings()
     method = view_method(settings.view, settings.privacy)
     transport = Tap(data, settings, method=method)
     with warnings.catch_warnings():
@@ -149,7 +149,7 @@ def test_numbers_mean_the_same_everywhere():
     data = blobs(m=5, n=60)
     model = FMTC(3, view="graph", scale="global", random_state=0, privacy="sums").fit(data)
     rows = next(iter(data.values()))
-    labels = [model.predict(rows, clients=cid) for cid in data]
+    labels = [model.predict(rows, silos=cid) for cid in data]
     assert min(np.mean(labels[0] == other) for other in labels) > 0.95
 
 
@@ -250,7 +250,7 @@ def test_what_cannot_be_summed_is_refused_with_a_sentence():
 
 def test_a_client_less_is_refused_before_anything_leaves():
     model = FMTC(3, privacy="sums", random_state=0)
-    settings = model.settings()
+    settings = model._settings()
     method = view_method(settings.view, settings.privacy)
     transport = LocalTransport(blobs(m=4), settings, method=method)
     with pytest.raises(TrustError, match="difference of two sums"):
@@ -322,4 +322,4 @@ def test_models_of_sums_save_load_and_predict(tmp_path):
         model = FMTC(3, view=view, privacy="sums", random_state=0).fit(data)
         again = load(model.save(tmp_path / view))
         assert again.privacy == "sums"
-        assert_array_equal(again.predict(rows, clients="silo 0"), model.predict(rows, clients="silo 0"))
+        assert_array_equal(again.predict(rows, silos="silo 0"), model.predict(rows, silos="silo 0"))

@@ -52,7 +52,7 @@ def test_silos_share_one_projection_and_the_means(scale):
     assert np.isinf(model.kappa_).all()
     for cid in DATA:
         assert_allclose(model.cluster_centers_[cid], model.cluster_centers_["a"], atol=1e-9)
-        assert adjusted_rand_score(SILOS[cid][1], model.predict(DATA[cid], clients=cid)) > 0.8
+        assert adjusted_rand_score(SILOS[cid][1], model.predict(DATA[cid], silos=cid)) > 0.8
     both = fitted(scale=scale, coupling="average", solver=Solver(kappa=float("inf")))
     assert_array_equal(model.labels_, both.labels_)
     assert_array_equal(model.consensus_, both.consensus_)
@@ -103,7 +103,7 @@ def test_dense_rows_are_coupled_by_the_tensor():
     ],
 )
 def test_what_auto_stands_for(options, words, coupling, spread):
-    settings = Settings.of(**{"n_clusters": 3, "coupling": "auto"} | options)
+    settings = Settings(**{"n_clusters": 3, "coupling": "auto"} | options)
     assert (settings.coupling_of(words), settings.spread_of(words)) == (coupling, spread)
 
 
@@ -113,7 +113,7 @@ def test_the_paper_couples_texts_by_the_tensor():
 
 def test_sums_take_the_subspace():
     model = fitted(privacy="sums")
-    assert model.settings().coupling == "subspace"
+    assert model._settings().coupling == "subspace"
     assert np.isfinite(model.kappa_).all()
 
 
@@ -136,7 +136,7 @@ def test_texts_stay_texts_in_files_and_updates(tmp_path):
     model = load(plain().save(tmp_path / "model")).set_params(random_state=0)
     assert model._shared.words
     assert gap(model) < 1e-9
-    model.partial_fit({"a": DATA["a"]})
+    model.update({"a": DATA["a"]})
     assert np.isinf(model.kappa_).all()
     assert gap(model) < 1e-9
     assert adjusted_rand_score(SILOS["a"][1], model.labels_) > 0.8

@@ -30,7 +30,7 @@ from fmtc.runtime.spec import RunSpec
 
 from .kits import make_kits
 
-SETTINGS = Settings.of(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)
+SETTINGS = Settings(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)
 ASKED = Message("round", ROUND.Ask(anchor=np.ones((5, 3))), round_no=2, last_round=1)
 ANSWER = ROUND.Answer(W=np.ones((5, 3)), cut=0.5, misfit=0.25)
 

@@ -74,7 +74,7 @@ def test_what_join_writes_is_what_fit_finds(home, data, tmp_path):
     assert_array_equal(labels, fitted.labels_[40:])
     model = fmtc.load(tmp_path / "ours" / "model")
     assert model.get_params() == MODEL.get_params()
-    assert (model.client_ids_, model.n_iter_, model.converged_, model.history_) == (["south"], 4, False, [])
+    assert (model.silos_, model.n_iter_, model.converged_, model.run_.rounds) == (["south"], 4, False, [])
     assert_array_equal(model.projections_["south"], fitted.projections_["south"])
     own = totals(read_lines(kit / LEDGER))
     assert {(row["phase"], row["field"]): (row["times"], row["bytes"]) for row in report["sent"]} == {
@@ -157,7 +157,7 @@ def three():
 
 def conducted(three, home, model, **more):
     """Events of a run of silos in kits, and the transport; the coordinator's folder is `run`."""
-    settings = model.settings()
+    settings = model._settings()
     method = view_method(settings.view)
     kits = {cid: home / cid for cid in three} if (home / "run").exists() else make_kits(three, home)
     transport = KitTransport(kits, settings, method=method.name, random_state=0)
@@ -210,7 +210,7 @@ def test_a_silo_that_was_set_aside_and_its_coordinator_are_told(three, tmp_path,
         assert sentence not in summarise(out)["notes"]  # it is a finding, and said once
         assert (held_words([cid]) in read_explanation(out).notes) is held
         assert (held_words([cid]) in load_atlas(out).notes) is held
-        assert fmtc.load(out).held_ == (["west"] if held else [])
+        assert fmtc.load(out).run_.held == (["west"] if held else [])
 
 
 def test_a_coordinator_without_the_schema_of_the_clients_hears_it_at_once(data, tmp_path):

@@ -33,7 +33,7 @@ SCALARS = 8  # bytes of a number
 
 def but(**changed):
     """The settings of these tests, but for some."""
-    return Settings.of(**{"n_clusters": K, "max_iter": ROUNDS, "tol": 0, "n_init": 2} | changed)
+    return Settings(**{"n_clusters": K, "max_iter": ROUNDS, "tol": 0, "n_init": 2} | changed)
 
 
 SETTINGS = but()
@@ -532,7 +532,7 @@ OTHER = {
     "solver.ridge": 0.1, "solver.rho": 1.0, "solver.schatten_p": 0.5, "solver.align": False, "solver.bandwidth": 1.0,
     "solver.nonmutual_weight": 1.0, "solver.step_size": 0.1, "solver.n_inner": 2, "solver.accelerate": False,
     "solver.max_features": 100, "solver.message_dtype": "float32", "solver.center_features": False, "privacy": "sums",
-    "solver.contain": False, "solver.exit": True, "own_clusters": 2,
+    "solver.contain": False, "solver.exit": True, "clusters_per_silo": 2,
 }  # fmt: skip
 FREE = {
     "max_iter": 3, "tol": 0.5, "solver.n_init": 1, "solver.labels_from": "embedding", "solver.final": "kmeans",

@@ -15,7 +15,7 @@ from fmtc.runtime.lines import append
 from fmtc.runtime.spec import RunSpec
 
 SPEC = RunSpec(
-    "r", Settings.of(n_clusters=3, n_neighbors=7), min_clients=2, weights={"a": 0.25, "b": 0.75}, wait=9.0,
+    "r", Settings(n_clusters=3, n_neighbors=7), min_clients=2, weights={"a": 0.25, "b": 0.75}, wait=9.0,
     deadline=7.0, preflight="first", accept_units=True, client_ids={"1": "a", "2": "b"}, random_state=5,
 )  # fmt: skip
 

@@ -31,7 +31,7 @@ ROUNDS = 4
 
 
 def but(**changed):
-    return Settings.of(**{"n_clusters": 3, "max_iter": ROUNDS, "tol": 0, "n_init": 2} | changed)
+    return Settings(**{"n_clusters": 3, "max_iter": ROUNDS, "tol": 0, "n_init": 2} | changed)
 
 
 DATA = {cid: np.random.default_rng(seed).normal(size=(25 + seed, 5)) ** 2 for seed, cid in enumerate("abc")}

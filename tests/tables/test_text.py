@@ -166,10 +166,10 @@ def test_labels_and_topics():
         assert 0.5 < model.score(data) <= 1
     texts, topics = documents(50, 9)
     new = hashed_counts(texts, "salt", BUCKETS)
-    found = model.predict(new, clients="west")
+    found = model.predict(new, silos="west")
     assert fmtc.clustering_accuracy(topics, found) > 0.9
-    assert_array_equal(model.predict(7 * new, clients="west"), found)  # the length of a row does not matter
-    assert_allclose(model.predict_proba(7 * new, clients="west"), model.predict_proba(new, clients="west"), atol=1e-12)
+    assert_array_equal(model.predict(7 * new, silos="west"), found)  # the length of a row does not matter
+    assert_allclose(model.predict_proba(7 * new, silos="west"), model.predict_proba(new, silos="west"), atol=1e-12)
 
 
 def test_answers_do_not_depend_on_the_size_of_a_block(monkeypatch):
@@ -214,8 +214,8 @@ def test_saved_and_exported_models_keep_their_columns(tmp_path):
         path = model.export_onnx("west", tmp_path / "west.onnx", dtype=dtype)
         rows = DATA["west"].toarray().astype(dtype)
         found, P = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"X": rows})
-        assert_array_equal(found, model.predict(DATA["west"], clients="west"))
-        assert_allclose(P, model.predict_proba(DATA["west"], clients="west"), atol=1e-4)
+        assert_array_equal(found, model.predict(DATA["west"], silos="west"))
+        assert_allclose(P, model.predict_proba(DATA["west"], silos="west"), atol=1e-4)
 
 
 @pytest.mark.parametrize("keep", [np.arange(30) - 1, np.arange(30) + BUCKETS - 29, np.arange(30.0), np.arange(29)])

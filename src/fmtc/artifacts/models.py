@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +32,11 @@ if TYPE_CHECKING:
     from ..models import ClientModel, Presence
     from ..models.shared import Shared
 
-MODEL_FORMAT = 2
+MODEL_FORMAT = 3
 CLIENT_FORMAT = 2
 COMMON_FORMAT = 1
 MODEL_FILE = "model.json"
 COMMON_FILE = "common.tensors"  # what all clients have in common; a client's file ends in .safetensors
-OPTIONAL = ("mean", "stretch", "keep")  # arrays of a client in format 1 that not every model has
 PORTABLE = (bool, int, float, str, type(None))
 
 # What a reader relies on in model.json, in the language of `check_form`; `FMTC` checks the parameters.
@@ -47,8 +46,9 @@ ROUND = {
     "step?": COUNT, "capped?": [str], "odd?": [str], "affinity?": ({str: float}, None),
 }  # fmt: skip
 MODEL = {
-    "n_concepts?": COUNT,
-    "params": {"n_clusters": (COUNT, {str: COUNT}), "client_weights?": ({str: float}, None), "solver?": (dict, None)},
+    "k?": COUNT,
+    "n_concepts?": COUNT,  # the same in formats before 3
+    "params": {"n_clusters": (COUNT, {str: COUNT})},
     "n_features_in": COUNT,
     "feature_names_in": ([str], None),
     "columns?": (
@@ -75,7 +75,7 @@ MODEL = {
 class SavedModel:
     """What a folder holds of a fitted model: everything that `predict` needs, and how the run ended."""
 
-    params: Mapping[str, Any]  # of `FMTC`, those of its solver under "solver"; what JSON cannot hold is omitted
+    params: Mapping[str, Any]  # of `FMTC` and of its views, side by side; what JSON cannot hold is omitted
     clients: Mapping[str, ClientModel]
     n_features: int
     feature_names: Sequence[str] | None
@@ -109,10 +109,8 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
                 entry["told"] = {"cosine": list(cosine), "flags": list(flags)}
             clients[cid] = entry
         params = portable(saved.params)
-        for name in ("client_weights", "n_clusters"):
-            if isinstance(given := saved.params.get(name), Mapping):
-                kind = float if name == "client_weights" else int
-                params[name] = {str(cid): kind(value) for cid, value in given.items()}
+        if isinstance(given := saved.params.get("clusters_per_silo"), Mapping):
+            params["clusters_per_silo"] = {str(cid): int(value) for cid, value in given.items()}
         common = None
         if saved.shared is not None:
             write_shared(folder / COMMON_FILE, saved.shared)
@@ -121,7 +119,7 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
             "kind": "fmtc model",
             "schema": MODEL_FORMAT,
             "params": params,
-            "n_concepts": next(iter(saved.clients.values())).k,
+            "k": next(iter(saved.clients.values())).k,
             "n_features_in": saved.n_features,
             "feature_names_in": saved.feature_names,
             "columns": None if saved.schema is None else saved.schema.to_dict(),
@@ -143,7 +141,7 @@ def portable(params: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in jsonable(params).items()
-        if isinstance(value, PORTABLE) or name in ("solver", "privacy")
+        if isinstance(value, PORTABLE) or name == "privacy"
     }
 
 
@@ -176,16 +174,18 @@ def read_model(path: str | Path) -> SavedModel:
         raise FileError(f"{folder} is not a folder; a saved model is a folder that contains {MODEL_FILE}")
     about = read_json(file)
     check_schema(file, about, "fmtc model", MODEL_FORMAT)
+    if about["schema"] < 2:
+        raise FileError(f"{file} was written before version 0.1: fit the model again")
     check_form(file, about, MODEL)
     d, names = about["n_features_in"], about["feature_names_in"]
-    k = about.get("n_concepts", about["params"]["n_clusters"])  # all clients of an older version had as many
+    k = about.get("k", about.get("n_concepts", about["params"]["n_clusters"]))  # all clients of an older version had as many
     if not about["clients"]:
         raise FileError(f"{file} is damaged: it names no client")
     if names is not None and len(names) != d:
         raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
     schema = read_schema(file, about.get("columns"), d)
     return SavedModel(
-        params=current_settings(about["params"], about["schema"], about.get("beta")),
+        params=current_settings(about["params"], k),
         clients={cid: _read_client(folder, cid, entry, d, k) for cid, entry in about["clients"].items()},
         n_features=d,
         feature_names=names,
@@ -248,63 +248,35 @@ def read_schema(file: Path, document: Mapping[str, Any] | None, d: int) -> Schem
 
 # ------------------------------------------------------------------------------------------- files of older versions
 
-# Settings of models and reports in format 1, where all of them stood side by side: their names and values now. Those
-# that are not listed have kept their names; a name of None is a setting that does not exist any more.
-RENAMED: dict[str, str | None] = {
-    "one_sided": "nonmutual_weight",
-    "center": "center_features",
-    "centers": None,
-    "shared_centers": None,
-    "reweigh": None,
-}
-CHANGED: dict[str, dict[Any, Any]] = {"align": {"loop": True, "init": True, "none": False}}
-# What runs were before there were two views, where a file does not say it.
-BEFORE_VIEWS = {"view": "graph", "scale": "none", "coupling": "tensor"}
-BEFORE_FINALS = {"lift": False, "final": "kmeans"}
+# Settings that 0.1 has stored and that are no parameters any more: `n_concepts` is what `n_clusters` means now.
+GONE = ("solver", "n_concepts", "own_clusters", "client_weights", "calibration")
 
 
-def current_settings(settings: Mapping[str, Any], schema: int, beta: float | None = None) -> dict[str, Any]:
-    """Settings of a file in the names of today: parameters of `FMTC`, those of its solver under ``solver``.
-
-    Files from before there were two views get the settings that such a run has today: the graph view, ending with
-    k-means.
+def current_settings(settings: Mapping[str, Any], k: int | None = None) -> dict[str, Any]:
+    """Settings of a file in the names of today: parameters of `FMTC` and of its views, side by side.
 
     Parameters
     ----------
     settings : mapping
-        As they stand in the file.
-    schema : int
-        Format of the file.
-    beta : float, optional
-        The coupling that a run with ``beta="auto"`` chose. Where it is not known, such a model gets the default.
+        As they stand in the file; in format 2, those of a solver under ``solver``.
+    k : int, optional
+        Clusters of the model, where the settings may not say it.
 
     Examples
     --------
     >>> from fmtc.artifacts.models import current_settings
-    >>> found = current_settings({"n_clusters": 3, "one_sided": 0.5, "align": "none", "reweigh": 0}, schema=1)
-    >>> found["view"], found["solver"]
-    ('graph', {'lift': False, 'final': 'kmeans', 'nonmutual_weight': 0.5, 'align': False})
+    >>> current_settings({"n_clusters": 2, "n_concepts": 5, "view": "mixture", "solver": {"kappa": 1}})
+    {'n_clusters': 5, 'view': 'mixture', 'kappa': 1, 'clusters_per_silo': 2}
     """
-    from ..settings import Solver
-
-    if schema >= 2 and "view" in settings:
-        return dict(settings)
-    flat = {**settings, **(settings.get("solver") or {})}
-    flat.pop("solver", None)
-    named = {RENAMED.get(name, name): value for name, value in flat.items()}
-    named.pop(None, None)
-    if named.get("beta") == "auto":
-        named.pop("beta")
-        named |= {} if beta is None else {"beta": beta}
-    values = {name: _changed(name, value) for name, value in named.items() if name is not None}
-    own = {f.name for f in fields(Solver)}
-    others = {name: value for name, value in values.items() if name not in own}
-    solver = {name: value for name, value in values.items() if name in own}
-    return BEFORE_VIEWS | others | {"solver": BEFORE_FINALS | solver}
-
-
-def _changed(name: str, value: Any) -> Any:
-    return CHANGED.get(name, {}).get(value, value) if isinstance(value, str) else value
+    values = {**settings, **(settings.get("solver") or {})}
+    found = {name: value for name, value in values.items() if name not in GONE}
+    if found.get("scale") == "client":
+        found["scale"] = "silo"
+    if values.get("own_clusters") is not None:
+        found["clusters_per_silo"] = values["own_clusters"]
+    elif values.get("n_concepts") is not None or isinstance(values["n_clusters"], Mapping):
+        found |= {"n_clusters": values.get("n_concepts") or k, "clusters_per_silo": values["n_clusters"]}
+    return found
 
 
 # --------------------------------------------------------------------------------------------------------- one client
@@ -318,30 +290,12 @@ def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: in
     check_schema(path, about, "fmtc client model", CLIENT_FORMAT)
     if _digest(path) != entry["sha256"]:
         raise FileError(f"{path} is not the file of client {cid!r} that {MODEL_FILE} describes: its checksum differs")
-    if about["schema"] < 2:
-        return _read_first_format(path, arrays, d, k)
     try:
         model: ClientModel = unflatten(KINDS[about["view"]], arrays, about["model"])
         fits = model.fits(d, k)
     except (KeyError, TypeError, AttributeError, ValueError, IndexError, StopIteration) as error:
         raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
     if not fits:
-        raise FileError(f"{path} is damaged: its arrays do not have the shapes of {d} features and {k} clusters")
-    return model
-
-
-def _read_first_format(path: Path, arrays: Mapping[str, np.ndarray], d: int, k: int) -> ClientModel:
-    """A model of the graph view with unit centres, as earlier versions wrote it."""
-    from ..models import GraphModel
-
-    lacking = [name for name in ("W", "centers", "spread") if name not in arrays]
-    if lacking:
-        raise FileError(f"{path} is damaged: it lacks {', '.join(lacking)}")
-    if arrays["spread"].shape != (1,):
-        raise FileError(f"{path} is damaged: its spread is not one number")
-    mean, stretch, keep = (arrays.get(name) for name in OPTIONAL)
-    model = GraphModel(arrays["W"], arrays["centers"], float(arrays["spread"][0]), mean, stretch, keep)
-    if not model.fits(d, k):
         raise FileError(f"{path} is damaged: its arrays do not have the shapes of {d} features and {k} clusters")
     return model
 

@@ -63,7 +63,7 @@ TRUST = {  # who pulls whom
 ANY_REPORT = {
     "versions": {"fmtc": str, "extras?": {str: (str, None)}},
     "settings": {
-        "n_clusters": (COUNT, {str: COUNT}), "n_concepts?": (COUNT, None), "beta": (float, str), "tol": float,
+        "n_clusters": (COUNT, {str: COUNT}), "n_concepts?": (COUNT, None), "beta": float, "tol": float,
         "scale": str, "as_published": bool, "solver?": dict,
     },
     "sent?": [  # not in format 1
@@ -189,8 +189,8 @@ def results(
         line: dict[str, Any] = {
             "silo": silo.name,
             "rows": len(mine),
-            "cluster_sizes": np.bincount(mine, minlength=model.n_concepts_),
-            "score": model.score(silo.X, clients=silo.name),
+            "cluster_sizes": np.bincount(mine, minlength=model.n_clusters_),
+            "score": model.score(silo.X, silos=silo.name),
         }
         if silo.labels is not None:
             known = [row for row, label in enumerate(silo.labels) if label is not None]
@@ -200,7 +200,7 @@ def results(
                 line |= clustering_scores(truth, mine[known])
         rows = np.sort(rng.permutation(len(mine))[:shown])
         view = model._models[silo.name].plotted(silo.X[rows])
-        found.append(SiloResult(silo, mine, model.predict_proba(silo.X, clients=silo.name), line, rows, view))
+        found.append(SiloResult(silo, mine, model.predict_proba(silo.X, silos=silo.name), line, rows, view))
     return found
 
 
@@ -262,16 +262,16 @@ def report(
         "scaled": model._scales,
         "coupling": shared and shared.coupling(model),
         "converged": model.converged_,
-        "stopped_because": model.stopped_because_,
+        "stopped_because": model.run_.stopped_because,
         "seconds": seconds,
         "notes": notes,
         "sent": model._sent(),
         "trust": seen(model)
         | trust(
-            getattr(model, "influence_ids_", model.client_ids_),
-            model.history_,
+            getattr(model, "influence_ids_", model.silos_),
+            model.run_.rounds,
             getattr(model, "influence_", None),
-            model.held_,
+            model.run_.held,
             getattr(model, "choice_", {}),
         ),
         **scores(results),
@@ -287,7 +287,7 @@ def seen(model: FMTC) -> dict[str, Any]:
         `mode`, the least that hides a silo's answers: alone (there is no other silo), clear, sums or private;
         `roster`, the code of who took part; `promise` of a private run; `heads`, the hash of each silo's ledger.
     """
-    alone = len(model.client_ids_) == 1 and model.privacy is None
+    alone = len(model.silos_) == 1 and model.privacy is None
     heads = {}
     for cid, ledger in getattr(model, "_ledgers", {}).items():
         lines = ledger.lines()
@@ -374,7 +374,7 @@ def write_run(
     schema = results[0].silo.schema
     if schema is not None:
         model.schema_ = schema
-    history = [asdict(record) for record in model.history_]
+    history = [asdict(record) for record in model.run_.rounds]
     with new_folder(out, overwrite=force, private=True) as folder:
         (folder / "labels").mkdir()
         names = file_names(result.silo.name for result in results)

@@ -26,7 +26,8 @@ from ..describe import (
     explain_row as why_row,
 )
 from ..errors import DataError, FileError, listed
-from ..estimator import FMTC, load_atlas
+from ..estimator import FMTC
+from ..loading import load_atlas
 from ..tables.reading import Reading
 from ..wording import FLAGS
 from .predict import read_known, text_recipe, word_lookup
@@ -156,8 +157,8 @@ def _many(concept: Concept) -> str:
 def explain_row(words: Words, run: Path, client: str | None, row: str, file: Path | None) -> None:
     """Say why a row is in its cluster, and what would change it."""
     model = model_of(run)
-    if client is not None and client not in model.client_ids_:
-        raise DataError(f"there is no silo {client!r} in this run; there are {listed(model.client_ids_)}")
+    if client is not None and client not in model.silos_:
+        raise DataError(f"there is no silo {client!r} in this run; there are {listed(model.silos_)}")
     files, reading = _remembered(run)
     if file is not None:  # which says itself what its rows are called
         files, reading = [file], replace(reading, silo_column=None, id_column=None)
@@ -200,7 +201,7 @@ def _there(run: Path, files: list[Path], client: str | None) -> list[Path]:
 
 def _meant(silos: list[tables.Silo], model: FMTC, client: str | None, file: Path | None) -> list[tables.Silo]:
     """The silos in which the row may be, by the names of the model."""
-    known = model.client_ids_
+    known = model.silos_
     if file is not None:
         name = client or (silos[0].name if silos[0].name in known else None)
         if name is None and len(known) > 1:

@@ -115,8 +115,8 @@ def fit(
             bind_bounds(model, settings["bounds"], silos[0].schema)
             if processes:
                 model = _fit_by_processes(words, model, silos, patience)
-                more["missing"] = [silo.name for silo in silos if silo.name not in model.client_ids_]
-                silos = [silo for silo in silos if silo.name in model.client_ids_]
+                more["missing"] = [silo.name for silo in silos if silo.name not in model.silos_]
+                silos = [silo for silo in silos if silo.name in model.silos_]
             else:
                 _fit_here(words, model, silos, checkpoint, course.resume)
             if reading.recipe is not None:
@@ -180,7 +180,7 @@ def _fit_by_processes(words: Words, model: FMTC, silos: Sequence[tables.Silo], p
         rows = {silo.name: silo.encoded for silo in silos}
         model = federate(rows, model, listen=view, min_clients=patience.min_clients, deadline=patience.deadline)
     for name in names.values():
-        if name not in model.client_ids_:
+        if name not in model.silos_:
             words.note(f"silo {name!r} was lost and has no model")
     return model
 
@@ -198,7 +198,7 @@ def _note_lone(words: Words, model: FMTC) -> None:
     from ..describe import lone_words
 
     lone = [silo for silo in model.atlas_.lone if not any(repr(silo) in note for note in words.notes)]
-    if lone and len(model.client_ids_) > 1:
+    if lone and len(model.silos_) > 1:
         words.note(lone_words(lone))
 
 

@@ -13,7 +13,7 @@ from rich.status import Status
 from ..artifacts import runs
 from ..describe import held_words
 from ..errors import ChangedError, DataError, TrustError, UsageError, WriteError
-from ..estimator import read_settings
+from ..loading import read_settings
 from ..privacy.budget import BUDGET, Budget
 from ..privacy.ledger import LEDGER, read_lines, totals
 from ..privacy.rules import RULES, WARN, Policy
@@ -197,7 +197,7 @@ def in_words(event: Mapping[str, Any]) -> str:
         numbers = f"from {settings['lowest']} to {settings['n_clusters']}"
         return f"the coordinator asks how many clusters there are, {numbers}{first}; no model leaves"
     asked = f"the coordinator asks for {plural(settings['n_clusters'], 'cluster')}"
-    if settings.get("own_clusters") is not None:
+    if settings.get("clusters_per_silo") is not None:
         asked = f"the coordinator asks for clusters of your own, among {plural(settings['n_clusters'], 'concept')}"
     if not event.get("method", "fmtc").startswith("fmtc"):
         return f"{asked} by the method {event['method']}{first}"
@@ -240,8 +240,8 @@ def write_silo(
     if (recipe := source.reading_in(kit).recipe) is not None:
         model.text_recipe_ = recipe
     if event.get("held"):
-        model.held_ = [silo.name]
-        words.note(held_words(model.held_, model.choice_))
+        model.run_.held = [silo.name]
+        words.note(held_words(model.run_.held, model.run_.choices))
     if told := event.get("told"):
         model._told = {silo.name: list(zip(told["cosine"], told["flags"], strict=True))}
     results = runs.results(model, [silo])

@@ -115,7 +115,7 @@ def join_later(
         nameless = replace(kit, feature_names=None)  # names have been compared
         model = fitted_later(nameless, given, name=silo.name, guide=GUIDES[guide], random_state=random_state)
         results = runs.results(model, [silo])
-    joined = model.joined_
+    joined = model.run_.joined
     words.say(joined.reason)
     if joined.guided:
         words.say(f"the federation moved {100 * joined.moved:.0f} % of your rows to another cluster")
@@ -206,7 +206,7 @@ def update(
             silos = [silo.take(range(silo.X.shape[0])[-keep_last:]) for silo in silos]
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
         calibrated = [silo.name for silo in silos if _is_calibrated(model, silo.name)]
-        model.partial_fit({silo.name: silo.X if recipe is not None else silo.encoded for silo in silos})
+        model.update({silo.name: silo.X if recipe is not None else silo.encoded for silo in silos})
         results = runs.results(model, silos)
         if names is not None:
             model.feature_names_in_ = names
@@ -214,7 +214,7 @@ def update(
         words.note(f"{listed(gone)} {'is' if len(gone) == 1 else 'are'} no longer calibrated, because the model has "
                    "changed: `fmtc fit --calibrate` for --abstain and `fmtc drift`")  # fmt: skip
     there = {silo.name for silo in silos}
-    if rest := [cid for cid in model.client_ids_ if cid not in there]:
+    if rest := [cid for cid in model.silos_ if cid not in there]:
         words.note(f"no rows of {listed(rest)}: models as they were, and no labels in {output.out}")
     _finish(words, output, model, results, files, reading.of_texts(recipe), _given_names(run))
 
@@ -232,8 +232,8 @@ def _silos(model: FMTC, files: Sequence[Path], client: str | None, reading: Read
     for file in files:
         for silo in read_known([file], reading, model.n_features_in_, schema, text_recipe(model)):
             own = silo.name if divided else client or stem_of(file)
-            if own not in model.client_ids_:
-                raise DataError(f"{file} has rows of {own!r}, and the model is of silos {listed(model.client_ids_)}"
+            if own not in model.silos_:
+                raise DataError(f"{file} has rows of {own!r}, and the model is of silos {listed(model.silos_)}"
                                 + ("" if client or divided else "; name the silo with --client"))  # fmt: skip
             silo = replace(silo, name=own)
             found[own] = _after(found[own], silo) if own in found else silo

@@ -78,7 +78,7 @@ def ask_advice(coordinator: Coordinator, model: FMTC, folder: Path, listen: List
     **how
         Of `RunSpec`: min_clients, deadline, wait.
     """
-    settings = advice_settings(model.settings(n_clusters=2), range_of(model.n_clusters))
+    settings = advice_settings(model._settings(n_clusters=2), range_of(model.n_clusters))
     spec = RunSpec(secrets.token_hex(8), settings, folder, method_name=ADVICE.name, **how)
     supervise(coordinator, spec, listen)
     result, _ = read_record(folder / RESULT)
@@ -159,7 +159,7 @@ class Lead:
             if isinstance(self.model.n_clusters, str):
                 self.model.n_clusters = n_clusters or self._ask_how_many(coordinator)
             spec = RunSpec(
-                run_id or secrets.token_hex(8), self.model.settings(), self.folder, weights=self.weights,
+                run_id or secrets.token_hex(8), self.model._settings(), self.folder, weights=self.weights,
                 random_state=self.model.random_state, **asdict(self.waiting), **how,
             )  # fmt: skip
             if_interrupted("; the same command with --resume continues from the last round")

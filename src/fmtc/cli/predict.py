@@ -105,10 +105,10 @@ class Found(NamedTuple):
     def of(cls, model: FMTC, silo: tables.Silo, name: str, *, certain: bool) -> Found:
         """What the model of a silo says of rows."""
         return cls(
-            model.predict(silo.X, clients=name),
-            model.predict_proba(silo.X, clients=name),
-            model.predict_outliers(silo.X, clients=name) if model.view_ == "mixture" else None,
-            model.confidence(silo.X, clients=name) if certain else None,
+            model.predict(silo.X, silos=name),
+            model.predict_proba(silo.X, silos=name),
+            model.outliers(silo.X, silos=name) if model.view_ == "mixture" else None,
+            model.confidence(silo.X, silos=name) if certain else None,
         )
 
 
@@ -154,16 +154,16 @@ def rows_for_model(
         The silo, as it was given.
     reading : Reading
     """
-    from ..estimator import load
+    from ..loading import load
 
     check_one(client, reading)
     model = load(runs.model_folder(run))
     name = None if reading.silo_column is not None else one_client(model, client, file)
     silos = read_known([file], reading, model.n_features_in_, runs.schema_of(model, run), text_recipe(model))
-    if unknown := [silo.name for silo in silos if name is None and silo.name not in model.client_ids_]:
+    if unknown := [silo.name for silo in silos if name is None and silo.name not in model.silos_]:
         raise DataError(
             f"--client-column: {file} has rows of {listed(unknown)}, and the model is of silos "
-            f"{listed(model.client_ids_)}"
+            f"{listed(model.silos_)}"
         )
     known, named = hasattr(model, "feature_names_in_"), silos[0].feature_names is not None
     if named != known:
@@ -225,13 +225,13 @@ def word_lookup(files: Sequence[Path], reading: Reading) -> Callable[[Sequence[i
 
 def one_client(model: FMTC, client: str | None, file: Path | None = None) -> str:
     """The silo that is meant: the one that is named, the only one, or the one that a file is called after."""
-    if client is None and len(model.client_ids_) == 1:
-        return model.client_ids_[0]
-    if client is None and file is not None and tables.formats.stem_of(file) in model.client_ids_:
+    if client is None and len(model.silos_) == 1:
+        return model.silos_[0]
+    if client is None and file is not None and tables.formats.stem_of(file) in model.silos_:
         return tables.formats.stem_of(file)
-    if client is None or client not in model.client_ids_:
+    if client is None or client not in model.silos_:
         wanted = "give --client" if client is None else f"it has no {client!r}"
-        raise click.UsageError(f"the model is of silos {', '.join(map(repr, model.client_ids_))}; {wanted}")
+        raise click.UsageError(f"the model is of silos {', '.join(map(repr, model.silos_))}; {wanted}")
     return client
 
 
@@ -253,7 +253,7 @@ def export(run: Path, client: str | None, onnx: Path, float64: bool, force: bool
       fmtc export run --client north --onnx north.onnx
       fmtc export run --client north --onnx north.onnx --float64 --force
     """
-    from ..estimator import load
+    from ..loading import load
 
     onnx = free_path(onnx, force)
     model = load(runs.model_folder(run))
@@ -305,7 +305,7 @@ def drift(
             raise click.UsageError("give the folder of a run and a file of new rows; or --combine and p-values")
         with words.warnings_as_notes():
             model, silos, name = rows_for_model(words, Path(given[0]), Path(given[1]), client, reading)
-            each = [model.drift(silo.X, clients=name or silo.name, level=level) for silo in silos]
+            each = [model.drift(silo.X, silos=name or silo.name, level=level) for silo in silos]
         found = together([result.silos[0] for result in each], level)
         said = str(found)
     if not words.give({**found.to_dict(), "level": level, "notes": words.notes}):

@@ -16,7 +16,7 @@ import click
 from ..errors import InputError, nearest_names
 from ..kernels.couplings import COUPLINGS
 from ..linalg.arrays import HOST, check_device
-from ..settings import PRIVACIES, SCALES, VIEWS, Settings, Solver, split_solver
+from ..settings import PRIVACIES, SCALES, VIEWS, Settings, Solver, by_view
 from . import flags
 from .flags import PATH
 from .privacy import PROMISE, read_bounds, read_privacy
@@ -219,14 +219,14 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     try:
         if (promise := read_privacy(flags)) is not None:
             given["privacy"] = promise
-        model = FMTC.as_published(**given) if flags.get("as_published") else FMTC(**split_solver(given))
+        model = FMTC.as_published(**given) if flags.get("as_published") else FMTC(**by_view(given))
         is_open = isinstance(model.n_clusters, str)
         if is_open and not advises:
             raise ValueError(
                 f"-k {model.n_clusters} is for `fmtc fit` and `fmtc coordinate`; here, give the "
                 "number that `fmtc advise-k` says"
             )
-        model.settings(n_clusters=2 if is_open else None)
+        model._settings(n_clusters=2 if is_open else None)
         check_device(model.device)
     except InputError:  # a file of bounds that cannot be used
         raise

@@ -14,7 +14,8 @@ from rich.text import Text
 from ..artifacts import runs
 from ..artifacts.files import check_form, file_names, read_json
 from ..errors import FileError
-from ..estimator import FMTC, load
+from ..estimator import FMTC
+from ..loading import load
 from ..protocol.auto import METHOD
 from ..protocol.base import LETTERS, declared
 from ..protocol.method import COMMON
@@ -37,11 +38,11 @@ def show_model(words: Words, run: Path, top: int) -> None:
     """Show what a model is: silos, features, clusters, how its rounds ended, file sizes."""
     folder, model = runs.model_folder(run), model_of(run)
     recipe = getattr(model, "text_recipe_", None)
-    history = model.history_  # empty where a model was kept without its rounds
+    history = model.run_.rounds  # empty where a model was kept without its rounds
     about: dict[str, Any] = {
         "model": str(folder),
         "bytes": sum(file.stat().st_size for file in folder.iterdir()),
-        "n_clusters": model.n_concepts_,
+        "n_clusters": model.n_clusters_,
         "n_features": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", None),
         "text": None if recipe is None else asdict(recipe),
@@ -49,11 +50,11 @@ def show_model(words: Words, run: Path, top: int) -> None:
         "n_iter": model.n_iter_,
         "view": model.view_,
         "converged": model.converged_,
-        "stopped_because": model.stopped_because_,
+        "stopped_because": model.run_.stopped_because,
         "last_round": asdict(history[-1]) if history else None,
         "bytes_up": sum(record.bytes_up for record in history) if history else None,
         "bytes_down": sum(record.bytes_down for record in history) if history else None,
-        "clients": {cid: _about_client(model, folder, cid, top) for cid in model.client_ids_},
+        "clients": {cid: _about_client(model, folder, cid, top) for cid in model.silos_},
     }
     if not words.give(about):
         _show_model(words, about)
@@ -117,7 +118,7 @@ def _show_pulls(words: Words, silos: list[str], pulls: list[list[float]] | None)
 
 
 def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, Any]:
-    file = f"{file_names(model.client_ids_)[cid]}.safetensors"
+    file = f"{file_names(model.silos_)[cid]}.safetensors"
     names, signatures = _signatures(model, cid)
     return {
         "file": file,

@@ -109,7 +109,7 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
     if settings.levels and len(settings.levels) != X.shape[1]:
         raise DataError(f"client {client_id!r} has {X.shape[1]} columns, but this run has {len(settings.levels)}")
     scaling = None
-    if settings.scale == "client":
+    if settings.scale == "silo":
         scaling = standardize(moments(expanded(X, settings.levels)), settings.levels)
     client = ClientState(client_id, X, k, scaling=scaling, device=device)
     return with_rows(client, settings) if settings.view == "graph" else client
@@ -178,7 +178,7 @@ def rows_of(X: Any, scaling: Scaling | None, settings: Settings, device: str, li
     S = to_device(_without_holes(S) if scaling is None else scaling.apply(S), device)
     if lift is not None:
         return Rows(lift.apply(S))
-    centre = settings.solver.center_features
+    centre = settings.center_features
     if centre == "auto":
         centre = not sp.issparse(S) and settings.scale != "tfidf"
     return Rows(S, column_means(S) if centre else None)

@@ -68,7 +68,7 @@ def _read(words: Words, files: Sequence[Path], given: dict[str, Any]) -> tuple[d
         rows = {silo.name: silo.encoded for silo in silos}
         data = {cid: X for cid, (X, _) in model._parts(rows, None, reset=True).items()}
     words.say(f"{size_of(silos)}")
-    return data, model.settings()
+    return data, model._settings()
 
 
 def _chosen(data: Mapping[str, Any], silo: str | None) -> str:
@@ -204,7 +204,7 @@ def canary(
     if not privacy.noisy:
         raise click.UsageError("--epsilon must be finite: without noise there is no claim to audit")
     with Bar(words, "private runs", runs, slow=SLOW) as bar:
-        found = audit_canary(privacy, runs=runs, clients=max(3, colluding + 1), progress=bar)
+        found = audit_canary(privacy, runs=runs, silos=max(3, colluding + 1), progress=bar)
     words.say(
         f"claimed: epsilon {epsilon:g} at delta {delta:g} with {plural(colluding, 'colluding silo')} allowed for; so "
         f"{found.epsilon:.2f} against the server alone, which is what is audited"

@@ -366,8 +366,7 @@ def personal(client: PrivateClient, model: AnchorModel, settings: Settings) -> A
     if len(client.X) <= client.k + 1:
         return model
     labels = model.assign(client.X)
-    solver = settings.solver
-    affinity = knn_affinity(model.scaled(client.X), solver.n_neighbors, nonmutual_weight=solver.nonmutual_weight)
+    affinity = knn_affinity(model.scaled(client.X), settings.n_neighbors, nonmutual_weight=settings.nonmutual_weight)
     labels = home.spread(labels, client.k, normalized_laplacian(affinity))
     E = model.coordinates(client.X)
     anchors, clusters = home.own_anchors(E, labels, model.anchors, model.clusters, settings.seed)
@@ -389,8 +388,7 @@ def chosen(client: PrivateClient, model: AnchorModel, settings: Settings) -> tup
 
 def alone(client_id: str, X: Array, settings: Settings) -> Refitted:
     """The graph view of one client that learns from nobody."""
-    solver = replace(settings.solver, final="kmeans")
-    own = replace(settings, view="graph", beta=0.0, coupling="tensor", scale="auto", solver=solver)
+    own = replace(settings, view="graph", beta=0.0, coupling="tensor", scale="auto", final="kmeans")
     return refit(Silo(client_id, own.n_clusters, own), None, X)
 
 
@@ -411,10 +409,6 @@ class Anchors(Method):
     settings_type = Settings
     model_types: tuple[type, ...] = (AnchorModel, GraphModel)  # a client may stay alone
     changeable: tuple[str, ...] = ()
-
-    def read_settings(self, document: Mapping[str, Any]) -> Settings:
-        """Settings from what `dataclasses.asdict` and JSON made of them."""
-        return GRAPH.read_settings(document)
 
     def open_client(self, client_id: str, X: Any, settings: Settings, device: str) -> PrivateClient:
         """A client at rest, its rows checked."""
