@@ -26,7 +26,7 @@ from rich.console import Console
 from tests.views import graph_view
 
 import fmtc
-from fmtc import FMTC, Solver, errors
+from fmtc import FMTC, errors
 from fmtc.artifacts.runs import EXTRAS, REPORT_FORMAT
 from fmtc.artifacts.states import flatten
 from fmtc.cli import main_group

@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import Settings
 from fmtc.protocol.state import input_rows, open_client, stream
+from fmtc.settings import Settings
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (3, 3), (5, 8)])

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
 import fmtc
-from fmtc import FMTC, Privacy, Solver
+from fmtc import FMTC, Privacy
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.confidence import Drift, SiloDrift, combined, together, without_scores
 from fmtc.errors import DataError, InputError
@@ -29,13 +30,13 @@ SILOS = {"north": rows(200, 0), "south": rows(160, 1)}
 NEW = {"north": rows(600, 2), "south": rows(600, 3)}
 
 
-def fitted(view, **solver):
-    return FMTC(3, view=view, random_state=0, solver=Solver(**solver)).fit(SILOS)
+def fitted(view):
+    return FMTC(3, view=view, random_state=0).fit(SILOS)
 
 
 @pytest.fixture(scope="module", params=["graph", "mixture"])
 def model(request):
-    return fitted(request.param, calibration="folds")
+    return fitted(request.param).calibrate()
 
 
 def test_a_tenth_of_new_rows_is_left_out(model):
@@ -143,7 +144,7 @@ def test_quantiles_alone_give_a_coarser_test(model):
 def test_calibration_on_first_use_is_that_of_fit(view):
     late = fitted(view)
     assert all(own.calibration is None for own in late._models.values())  # fit itself does not pay for it
-    early = fitted(view, calibration="folds")
+    early = fitted(view).calibrate()
     assert_array_equal(late.labels_, early.labels_)
     assert_allclose(late.confidence(NEW["north"], silos="north"), early.confidence(NEW["north"], silos="north"))
     assert late._models["south"].calibration is None  # nobody has asked for it
@@ -156,7 +157,7 @@ def test_nothing_more_leaves_a_silo():
         return [(line["phase"], line["field"] if "field" in line else line.get("fields"))
                 for ledger in model._ledgers.values() for line in ledger.lines()]  # fmt: skip
 
-    assert left(fitted("graph", calibration="folds")) == left(fitted("graph"))
+    assert left(fitted("graph").calibrate()) == left(fitted("graph"))
 
 
 def test_rows_that_are_gone_must_be_given():
@@ -191,16 +192,16 @@ def test_other_endings(solver):
 def test_one_silo_and_one_cluster():
     X = rows(90, 11)
     for view in ("graph", "mixture"):
-        model = FMTC(1, view=view, random_state=0, solver=Solver(calibration="folds")).fit(X)
+        model = FMTC(1, view=view, random_state=0).fit(X).calibrate()
         assert model._models["all"].calibration is not None
         assert 0 < model.drift(rows(50, 12)).p_value <= 1
 
 
 def test_sums_only_and_resumed_runs_are_calibrated_too(tmp_path):
     silos = SILOS | {"west": rows(90, 13)}
-    asked = FMTC(3, view="graph", privacy="sums", max_iter=4, random_state=0, solver=Solver(calibration="folds"))
-    model = asked.fit(silos, checkpoint=tmp_path / "point")
-    again = FMTC(**asked.get_params(deep=False)).fit(silos, checkpoint=tmp_path / "point", resume=True)
+    asked = FMTC(3, view="graph", privacy="sums", max_iter=4, random_state=0)
+    model = asked.fit(silos, checkpoint=tmp_path / "point").calibrate()
+    again = clone(asked).fit(silos, checkpoint=tmp_path / "point", resume=True).calibrate()
     assert_array_equal(again.confidence(NEW["north"], silos="north"), model.confidence(NEW["north"], silos="north"))
 
 
@@ -237,8 +238,8 @@ def test_silos_that_lack_concepts_are_calibrated_by_those_they_have(view):
         return 3.5 * np.eye(5)[y] + rng.normal(size=(len(y), 5))
 
     own = {name: sum(n > 0 for n in counts) for name, counts in have.items()}
-    made = FMTC(own, n_concepts=4, view=view, random_state=0, solver=Solver(calibration="folds"))
-    model = made.fit({name: draw(counts) for name, counts in have.items()})
+    made = FMTC(4, clusters_per_silo=own, view=view, random_state=0)
+    model = made.fit(drawn := {name: draw(counts) for name, counts in have.items()}).calibrate(drawn)
     for name, counts in have.items():
         new = draw(counts, 5)
         left_out = (model.predict(new, silos=name, abstain=0.1) == -1).mean()

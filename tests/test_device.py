@@ -12,11 +12,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests.views import graph_view
 
 import fmtc
-from fmtc import LocalTransport, Settings, run
 from fmtc.kernels.graph import build_graph
 from fmtc.linalg.arrays import is_tensor
 from fmtc.protocol.graph import opening as prepare
-from fmtc.settings import by_view
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings, by_view
 
 pytestmark = pytest.mark.torch
 

@@ -33,10 +33,13 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from tests.views import graph_view
 
-from fmtc import FMTC, Solver, clustering_accuracy, load
+from fmtc import FMTC, Graph, Mixture, load
+from fmtc.advice import bic
 from fmtc.artifacts.files import jsonable
+from fmtc.artifacts.onnx import export_onnx
 from fmtc.errors import DataError, InputError, RowsWarning
 from fmtc.kernels.graph import knn_affinity
+from fmtc.metrics import clustering_accuracy
 from fmtc.protocol.method import view_method
 from fmtc.schema import Column, Encoded, Schema
 from fmtc.settings import by_view
@@ -101,8 +104,8 @@ def not_for_us(estimator):
 
 @parametrize_with_checks(
     [
-        FMTC(max_iter=2, solver=Solver(n_init=2)),
-        FMTC(4, view="graph", coupling="subspace", scale="global", max_iter=3, solver=Solver(final="kmeans", n_init=2)),
+        FMTC(max_iter=2, mixture=Mixture(n_init=2)),
+        FMTC(4, view="graph", scale="global", max_iter=3, graph=Graph(coupling="subspace", final="kmeans", n_init=2)),
     ],
     expected_failed_checks=not_for_us,
 )
@@ -129,7 +132,7 @@ def test_parameters_and_defaults():
         "n_jobs": None, "device": "cpu", "verbose": 0,
     }  # fmt: skip
     assert len(found) <= 16
-    assert Solver().get_params() == {
+    assert Graph().get_params() == {
         "n_neighbors": "auto", "ridge": 0.03, "rho": None, "schatten_p": 1.0, "align": True, "bandwidth": None,
         "nonmutual_weight": 0.25,
         "step_size": None, "n_inner": 3, "accelerate": True, "center_features": "auto", "lift": "auto",
@@ -145,7 +148,7 @@ def test_parameters_and_defaults():
     "estimator",
     [
         FMTC(5, beta=0.4, coupling="subspace", client_weights={"a": 1.0}, random_state=3),
-        FMTC(2, solver=Solver(ridge=0.1, final="kmeans")),
+        FMTC(2, graph=Graph(ridge=0.1, final="kmeans")),
         FMTC.as_published(4, alpha=10.0, beta=0.2, rho=0.5, schatten_p=0.5, n_neighbors=7),
     ],
 )
@@ -155,26 +158,26 @@ def test_clone_keeps_every_parameter(estimator):
     plain = estimator.get_params(deep=False)
     assert FMTC(**plain).get_params() == params
     assert FMTC().set_params(**params).get_params() == params
-    assert estimator.solver is None or clone(estimator).solver is not estimator.solver
+    assert estimator.graph is None or clone(estimator).graph is not estimator.graph
 
 
 def test_settings_of_the_solver_by_name():
-    model = FMTC(2).set_params(solver__ridge=0.5, beta=0.3)
-    assert (model.solver, model.beta) == (Solver(ridge=0.5), 0.3)
-    twin = clone(model).set_params(solver__ridge=0.7)
-    assert (model.solver.ridge, twin.solver.ridge) == (0.5, 0.7)
-    assert model.get_params()["solver__ridge"] == 0.5
+    model = FMTC(2).set_params(graph__ridge=0.5, tol=0.3)
+    assert (model.graph, model.tol) == (Graph(ridge=0.5), 0.3)
+    twin = clone(model).set_params(graph__ridge=0.7)
+    assert (model.graph.ridge, twin.graph.ridge) == (0.5, 0.7)
+    assert model.get_params()["graph__ridge"] == 0.5
     with pytest.raises(ValueError, match="rigde"):
-        model.set_params(solver__rigde=1.0)
+        model.set_params(graph__rigde=1.0)
     with pytest.raises(TypeError, match="solver"):
-        FMTC(2, solver={"ridge": 0.5}).fit(X_ALL)
+        FMTC(2, graph={"ridge": 0.5}).fit(X_ALL)
 
 
 def test_the_solver_of_a_fit_is_a_copy():
     """A run keeps its settings, whatever happens to the estimator's own solver meanwhile."""
-    model = FMTC(2, solver=Solver(n_init=2))
+    model = FMTC(2, graph=Graph(n_init=2))
     settings = model._settings()
-    model.set_params(solver__n_init=5)
+    model.set_params(graph__n_init=5)
     assert settings.n_init == 2
 
 
@@ -184,8 +187,8 @@ def test_as_published_is_a_set_of_parameters():
         "n_clusters": 4, "view": "graph", "alpha": 10.0, "beta": 0.2, "coupling": "tensor", "scale": "none",
         "max_iter": 50,
     }  # fmt: skip
-    assert model.get_params(deep=False) == FMTC().get_params(deep=False) | plain | {"solver": model.solver}
-    assert model.solver == Solver(
+    assert model.get_params(deep=False) == FMTC().get_params(deep=False) | plain | {"graph": model.graph}
+    assert model.graph == Graph(
         rho=0.5, align=False, center_features=False, lift=False, labels_from="embedding", final="kmeans",
         nonmutual_weight=1.0, accelerate=False, n_inner=5, n_neighbors=10, contain=False, exit=False,
     )  # fmt: skip
@@ -203,7 +206,7 @@ def test_nothing_fitted_shows_before_fit_and_all_of_it_after(model, tmp_path):
     fresh = FMTC()
     assert [name for name in [*fitted, "feature_names_in_"] if hasattr(fresh, name)] == []
     assert [name for name in fitted if not hasattr(model, name)] == []
-    for call in (lambda: fresh.save(tmp_path / "m"), lambda: fresh.export_onnx("a", tmp_path / "a.onnx")):
+    for call in (lambda: fresh.save(tmp_path / "m"), lambda: export_onnx(fresh, "a", tmp_path / "a.onnx")):
         with pytest.raises(NotFittedError):
             call()
     assert list(tmp_path.iterdir()) == []
@@ -299,9 +302,7 @@ def test_rounded_messages_change_next_to_nothing():
     """Handwritten digits in four silos: at most one label in a thousand, embeddings in the sixth digit."""
     X = load_digits().data[:1000]
     clients = np.arange(len(X)) % 4
-    plain, rounded = (
-        short(10, max_iter=20, message_dtype=dtype).fit(X, silos=clients) for dtype in (None, "float32")
-    )
+    plain, rounded = (short(10, max_iter=20, message_dtype=dtype).fit(X, silos=clients) for dtype in (None, "float32"))
     assert np.mean(rounded.labels_ != plain.labels_) <= 0.001
     assert 0 < np.abs(rounded.embedding_ - plain.embedding_).max() < 1e-5
     assert rounded.embedding_.dtype == rounded.projections_["0"].dtype == np.float64
@@ -478,7 +479,7 @@ def test_unknown_clients_are_told_who_is_known(model):
             with pytest.raises(ValueError, match=known):
                 call(**question)
     with pytest.raises(ValueError, match=known):
-        model.export_onnx("east", "nowhere.onnx")
+        export_onnx(model, "east", "nowhere.onnx")
 
 
 def test_a_model_of_many_must_be_told_whose_rows_these_are(model):
@@ -602,7 +603,7 @@ def test_grid_search_needs_no_labels():
 @pytest.mark.parametrize("way", ["metadata routing", "a column of pandas", "a column of polars"])
 def test_grid_search_over_silos(way):
     """Without routing, scikit-learn passes `clients` to `fit` only; a column is there in `score` as well."""
-    settings = {"view": "mixture", "random_state": 0, "max_iter": 8, "solver": Solver(n_init=3)}
+    settings = {"view": "mixture", "random_state": 0, "max_iter": 8, "mixture": Mixture(n_init=3)}
     plain, folds, grid = FMTC(**settings), KFold(2, shuffle=True, random_state=0), [2, 3]
     X, how = X_ALL, {"clients": CLIENTS}
     if way != "metadata routing":
@@ -626,7 +627,7 @@ def test_grid_search_over_silos(way):
 
 @pytest.mark.filterwarnings("ignore:Some fits failed")
 def test_a_grid_search_whose_scores_would_all_be_nan_says_what_to_do():
-    plain = FMTC(view="mixture", random_state=0, max_iter=8, solver=Solver(n_init=3))
+    plain = FMTC(view="mixture", random_state=0, max_iter=8, mixture=Mixture(n_init=3))
     search = GridSearchCV(plain, {"n_clusters": [2, 3]}, cv=2)
     with pytest.raises(ValueError, match="All the 4 fits failed") as caught:
         search.fit(X_ALL, silos=CLIENTS)
@@ -665,8 +666,8 @@ def test_bic_is_that_of_a_tied_mixture(tmp_path):
     mixture.means_, mixture.weights_ = one.centers, one.shares
     mixture.covariances_ = one.covariance * np.outer(one.frame.stretch, one.frame.stretch)
     mixture.precisions_cholesky_ = np.linalg.cholesky(np.linalg.inv(mixture.covariances_))
-    assert_allclose(model.bic(X), mixture.bic(X), rtol=1e-9)
-    assert_allclose(load(model.save(tmp_path / "model")).bic(X), model.bic(X), rtol=1e-12)
+    assert_allclose(bic(model, X), bic(mixture, X), rtol=1e-9)
+    assert_allclose(bic(load(model.save(tmp_path / "model")), X), bic(model, X), rtol=1e-12)
 
 
 def test_bic_counts_filled_cells_and_levels():
@@ -970,13 +971,13 @@ def test_pooling_strength_may_be_given(view):
 
 def test_infinite_pooling_survives_files_and_processes(tmp_path):
     """JSON has no infinity: without care it would come back as None, which estimates."""
-    model = FMTC(3, view="mixture", max_iter=2, random_state=0, solver=Solver(kappa=np.inf)).fit(DATA)
+    model = FMTC(3, view="mixture", max_iter=2, random_state=0, mixture=Mixture(kappa=np.inf)).fit(DATA)
     again = load(model.save(tmp_path / "model"))
-    assert again.solver.kappa > 1e300
+    assert again.mixture.kappa > 1e300
     assert again.settings() == model._settings()
     travelled = view_method("mixture").read_settings(json.loads(json.dumps(jsonable(asdict(model._settings())))))
     assert travelled == model._settings()
-    assert travelled.solver.spread == 0
+    assert travelled.spread == 0
 
 
 def test_weights_of_clients_draw_what_is_common():

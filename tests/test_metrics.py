@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, rand_score
 
-from fmtc import clustering_accuracy, clustering_scores, match_classes, score_silos
 from fmtc.errors import InputError
+from fmtc.metrics import clustering_accuracy, clustering_scores, match_classes, score_silos
 
 LABELLINGS = st.integers(2, 30).flatmap(
     lambda n: st.tuples(*2 * [st.lists(st.integers(0, 4), min_size=n, max_size=n).map(np.array)])

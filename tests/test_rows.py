@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
-from fmtc import FMTC
+from fmtc import FMTC, write_report
 from fmtc.errors import DataError, InputError, RowsWarning
 from fmtc.rows import refuse_names
 from fmtc.schema import Column, Encoded, Schema
@@ -29,13 +29,13 @@ class Tabular(FMTC):
     takes_missing = True
 
     def fit(self, X, y=None, *, silos=None):
-        self.parts = self._parts(X, clients, reset=True)
+        self.parts = self._parts(X, silos, reset=True)
         self.silos_ = sorted(self.parts)
         self._models = dict.fromkeys(self.silos_)
         return self
 
     def rows(self, X, silos=None):
-        return {cid: Xt for cid, (Xt, _) in self._parts(X, clients, reset=False).items()}
+        return {cid: Xt for cid, (Xt, _) in self._parts(X, silos, reset=False).items()}
 
 
 def table(kind, n=12):
@@ -293,7 +293,7 @@ def said_of(X, silos=None, **params):
     """What `fit` warns of about rows and columns."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        FMTC(2, view="mixture", max_iter=1, random_state=0, **params).fit(X, silos=clients)
+        FMTC(2, view="mixture", max_iter=1, random_state=0, **params).fit(X, silos=silos)
     return [str(one.message) for one in caught if one.category is RowsWarning]
 
 
@@ -391,7 +391,7 @@ def test_a_model_explains_the_rows_of_fit_while_somebody_keeps_them(kind, tmp_pa
         X, site = {"n": X[::2].copy(), "s": X[1::2].copy()}, None
     model = FMTC(2, random_state=0).fit(X, silos=site)
     assert model.explain().to_dict() == model.explain(X, silos=site).to_dict()
-    assert model.report(tmp_path / "page.html").stat().st_size > 10_000
+    assert write_report(model, tmp_path / "page.html").stat().st_size > 10_000
     with pytest.raises(TypeError, match="silos= is about the rows of X"):
         model.explain(silos=["n"] * 60)
     for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):

@@ -9,11 +9,13 @@ from sklearn.preprocessing import StandardScaler
 from tests.views import graph_view
 
 import fmtc
-from fmtc import LocalTransport, Settings
+from fmtc.artifacts.onnx import export_onnx
 from fmtc.errors import RefusedError
 from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.state import open_client
 from fmtc.protocol.units import MOMENTS, RESCALE
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 # where columns are not scaled, one decides alone, too little for three clusters: the warning is tested elsewhere
 pytestmark = pytest.mark.filterwarnings(
@@ -127,7 +129,7 @@ def test_sparse_rows_stay_sparse(monkeypatch):
     monkeypatch.setattr(sp.csr_array, "todense", watched)
     for scale in ("global", "client"):
         transport = LocalTransport(data, Settings(K, scale=scale, max_iter=2))
-        fmtc.run(transport, transport.settings)
+        fmtc.runtime.driver.run(transport, transport.settings)
         for name, client in transport.clients.items():
             assert sp.issparse(client.rows.X)
             assert client.X is data[name]
@@ -162,7 +164,7 @@ def test_saved_and_exported_models_take_rows_as_they_come(scale, wrap, tmp_path)
         expected = model.predict(X, silos=name)
         assert len(np.unique(expected)) == K
         assert_array_equal(again.predict(X, silos=name), expected)
-        path = model.export_onnx(name, tmp_path / f"{name}.onnx", dtype=np.float64)
+        path = export_onnx(model, name, tmp_path / f"{name}.onnx", dtype=np.float64)
         rows = X.toarray() if sp.issparse(X) else X
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         assert_array_equal(session.run(["label"], {"X": rows})[0], expected)

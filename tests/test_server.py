@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import Settings
 from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
 from fmtc.kernels.couplings import COUPLINGS
 from fmtc.linalg.stacks import Workspace
@@ -17,6 +16,7 @@ from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.mixture.state import Mixture
 from fmtc.protocol.state import ServerState, held_at_the_end
 from fmtc.runtime.driver import RoundRecord
+from fmtc.settings import Settings
 
 HERE = HELLO.Answer(n_samples=10, n_features=4, sum_of_squares=40.0)
 

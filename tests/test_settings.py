@@ -1,17 +1,18 @@
 """Settings check themselves: which values they take, and which class of error the others get."""
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
-from fmtc import Settings, Solver
+from fmtc import Graph, Mixture
 from fmtc.protocol.graph.view import METHOD
+from fmtc.settings import Settings, flat
 
 
 def value(name, settings):
-    return getattr(settings if name in {f.name for f in fields(Settings)} else settings.solver, name)
+    return getattr(settings, name)
 
 
 @pytest.mark.parametrize("name", ["n_clusters", "n_inner", "max_iter", "n_init", "n_neighbors", "max_features"])
@@ -100,7 +101,7 @@ def test_flags(name):
 
 
 def test_other_choices():
-    assert Settings(n_neighbors="auto").solver.n_neighbors == "auto"
+    assert Settings(n_neighbors="auto").n_neighbors == "auto"
     with pytest.raises(TypeError, match=r"^n_neighbors "):
         Settings(n_neighbors="all")
     for bad in ("float16", 32):
@@ -121,14 +122,14 @@ def test_other_choices():
     ids=str,
 )
 def test_projections_are_mixed_in_a_common_frame_only(setting, mixes):
-    assert Solver(**setting).mixes is mixes
+    assert Graph(**setting).mixes is mixes
 
 
 @pytest.mark.parametrize(
     ("kappa", "spread"), [(None, None), (4, 0.25), (np.float32(2), 0.5), (float("inf"), 0.0), (0, 1e12)]
 )
 def test_pooling_strength_from_nothing_to_everything(kappa, spread):
-    assert Settings(kappa=kappa).solver.spread == spread
+    assert Settings(kappa=kappa).spread == spread
 
 
 def test_pooling_strengths_that_are_none():
@@ -157,13 +158,16 @@ def test_words_are_not_centred():
         Settings(scale="tfidf", center_features=True)
 
 
-def test_settings_keep_their_own_solver():
-    solver = Solver(ridge=0.1)
-    settings = Settings(solver=solver)
-    solver.ridge = 5.0
-    assert settings.ridge == 0.1
-    with pytest.raises(TypeError, match="solver"):
-        Settings(solver={"ridge": 0.1})
+def test_settings_that_both_views_read_are_of_the_view_that_is_fitted():
+    graph, mixture = Graph(kappa=1, alpha=2), Mixture(n_init=3)
+    assert [flat("graph", graph, mixture)[name] for name in ("kappa", "n_init", "alpha")] == [1, 10, 2]
+    assert [flat("mixture", graph, mixture)[name] for name in ("kappa", "n_init")] == [None, 3]
+    assert [flat("auto", graph, mixture)[name] for name in ("kappa", "n_init")] == [1, 3]
+    with pytest.raises(ValueError, match=r"one kappa, got Graph\(kappa=1\) and Mixture\(kappa=2\)"):
+        flat("auto", graph, Mixture(kappa=2))
+    for bad in ({"ridge": 0.1}, Mixture()):
+        with pytest.raises(TypeError, match="^graph must be None or a fmtc.Graph"):
+            flat("graph", bad, None)
 
 
 def test_settings_come_back_from_json():
@@ -171,14 +175,14 @@ def test_settings_come_back_from_json():
     settings = Settings(n_clusters=4, beta=0.3, scale="global", ridge=0.1, rho=None, align=False)
     assert METHOD.read_settings(json.loads(json.dumps(asdict(settings)))) == settings
     with pytest.raises(ValueError, match="ridge"):
-        METHOD.read_settings(asdict(settings) | {"solver": asdict(settings.solver) | {"ridge": -1.0}})
+        METHOD.read_settings(asdict(settings) | {"ridge": -1.0})
 
 
 def test_an_unknown_name_is_an_error():
     with pytest.raises(TypeError, match="reweigh"):
         Settings(reweigh=2)
     with pytest.raises(ValueError, match="colour"):
-        Solver().set_params(colour="red")
+        Graph().set_params(colour="red")
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,14 @@ from sklearn.cluster import KMeans
 from tests.views import graph_view
 
 import fmtc
-from fmtc import FMTC, LocalTransport, Settings
+from fmtc import FMTC
 from fmtc.kernels import projection
 from fmtc.protocol.base import Message
 from fmtc.protocol.graph.opening import HELLO, PREPARE
 from fmtc.protocol.graph.round import ROUND, server_step
 from fmtc.protocol.graph.view import METHOD
-from fmtc.settings import by_view
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings, by_view
 
 # ------------------------------------------------------------------------------------------ the textbook
 
@@ -247,7 +248,7 @@ def test_a_run_equals_the_textbook(make_federation, shape, setting):
     rounds = 8
     settings = Settings(n_clusters=3, schatten_p=p, n_neighbors=8, n_inner=5, max_iter=rounds, tol=0, **setting)
     transport = LocalTransport(data, settings)
-    result = fmtc.run(transport, settings)
+    result = fmtc.runtime.driver.run(transport, settings)
     expected = textbook(data, 3, p=p, n_neighbors=8, n_inner=5, rounds=rounds, **setting)
     for name in ("W", "Z", "Y"):
         assert_allclose(getattr(result.server, name), expected[name], atol=1e-8, rtol=0)
@@ -263,7 +264,7 @@ def test_a_run_equals_the_textbook(make_federation, shape, setting):
 def test_a_run_with_weights_equals_the_textbook(make_federation):
     data = make_federation(m=3, n=(40, 55, 70), seed=4)
     settings = Settings(n_clusters=3, n_neighbors=8, max_iter=6, tol=0)
-    result = fmtc.run(LocalTransport(data, settings), settings, weights={"a": 1, "b": 2, "c": 5})
+    result = fmtc.runtime.driver.run(LocalTransport(data, settings), settings, weights={"a": 1, "b": 2, "c": 5})
     setting = {"alpha": 1.0, "beta": 0.15, "ridge": 0.03, "p": 1.0, "coupling": "tensor", "align": True}
     omega = np.array([1, 2, 5]) / 8
     expected = textbook(data, 3, **setting, n_neighbors=8, n_inner=3, rounds=6, omega=omega)
@@ -312,8 +313,10 @@ def test_sparse_rows_run_as_the_same_rows_dense(make_federation):
     data = {cid: np.where(np.abs(X) > 1, X, 0) for cid, X in data.items()}
     for center in (True, False):
         settings = Settings(n_clusters=3, max_iter=5, tol=0, center_features=center)
-        dense = fmtc.run(LocalTransport(data, settings), settings).server
-        sparse = fmtc.run(LocalTransport({c: sp.csr_array(X) for c, X in data.items()}, settings), settings).server
+        dense = fmtc.runtime.driver.run(LocalTransport(data, settings), settings).server
+        sparse = fmtc.runtime.driver.run(
+            LocalTransport({c: sp.csr_array(X) for c, X in data.items()}, settings), settings
+        ).server
         for name in ("W", "Z", "Y"):
             assert_allclose(getattr(sparse, name), getattr(dense, name), atol=1e-8)
 
@@ -378,7 +381,7 @@ RUN = {"n_clusters": 3, "n_neighbors": 15, "max_iter": 8, "tol": 0}
 def run(data, **settings):
     settings = Settings(**(RUN | settings))
     transport = LocalTransport(data, settings)
-    return fmtc.run(transport, settings), transport.clients
+    return fmtc.runtime.driver.run(transport, settings), transport.clients
 
 
 def cross_products(W, order=None):
@@ -461,7 +464,7 @@ def test_a_cyclic_shift_of_clients_shifts_the_server_step(make_federation):
     """Without alignment exactly: no frame has to be chosen."""
     data = make_federation(m=5, n=(40, 50, 60, 70, 80))
     settings = Settings(**RUN, align=False)
-    server = fmtc.run(LocalTransport(data, settings), settings).server
+    server = fmtc.runtime.driver.run(LocalTransport(data, settings), settings).server
     transport = LocalTransport(data, settings)
     order = [2, 3, 4, 0, 1]
     start = prepared(transport, settings)

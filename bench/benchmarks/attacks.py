@@ -4,7 +4,7 @@
 
 ACC in percent of the honest silos only, mean of silos, then of seeds. The hostile silo is an honest one whose answers
 are changed on their way to the server, in every phase from the first to the last; nothing of the product is changed.
-`before` is `Solver(contain=False, exit=False)`, which believes everything. `without it` is the federation of the honest
+`before` is `contain=False, exit=False`, which believes everything. `without it` is the federation of the honest
 silos only, `alone` the same model of each honest silo for itself.
 A run that ends because the server refuses to go on counts as `alone`: that is what the honest silos are left with.
 
@@ -29,7 +29,8 @@ from threadpoolctl import threadpool_limits
 import views
 from _attacks import ATTACKS as OF_ANSWERS
 from _attacks import Attack, fit_hostile
-from fmtc import FMTC, ClientError, Solver
+from fmtc import FMTC, Mixture
+from fmtc.errors import ClientError
 from fmtc.metrics import clustering_accuracy
 from fmtc_bench.datasets import FederatedDataset
 
@@ -106,7 +107,10 @@ def attacked(
 ) -> tuple[np.ndarray | None, str]:
     """Labels after an attack, and what the run says about it; None where the run ended without a model."""
     model = FMTC(
-        data.n_clusters, view=view, random_state=seed, solver=Solver(contain=contain, exit="auto" if contain else False)
+        data.n_clusters,
+        view=view,
+        random_state=seed,
+        mixture=Mixture(contain=contain, exit="auto" if contain else False),
     )
     attacks = {} if attack in POISONS else {cid: Attack(attack, seed) for cid in hostile}
     rows = poisoned(data, hostile, attack, seed) if attack in POISONS else data
@@ -155,7 +159,7 @@ def unchanged(name: str, view: str, seed: int) -> dict[str, Any]:
     data, _ = views.read(name)
     data = views.capped(data, ROWS, SILOS)
     models = [
-        FMTC(data.n_clusters, view=view, random_state=seed, solver=Solver(contain=contain)).fit(
+        FMTC(data.n_clusters, view=view, random_state=seed, mixture=Mixture(contain=contain)).fit(
             views.for_fmtc(data), silos=data.clients
         )
         for contain in (False, True)

@@ -17,9 +17,9 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from _data import graph_view, load
-from fmtc import score_silos
 from fmtc.kernels import graph
 from fmtc.kernels.alignment import procrustes
+from fmtc.metrics import score_silos
 from fmtc.protocol.graph import round as consensus
 from fmtc.protocol.graph.state import GraphServer
 from fmtc.settings import Settings

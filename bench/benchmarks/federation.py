@@ -26,10 +26,13 @@ from sklearn.metrics import adjusted_rand_score
 
 from _data import graph_view
 from _digits import digits_silos
-from fmtc import LocalTransport, Settings, __version__, run
+from fmtc import __version__
 from fmtc.artifacts.files import read_json, write_json
+from fmtc.runtime.driver import run
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.kitclient import ClientSource
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 sys.path.append(str(Path(__file__).parents[2]))
 from tests.federation.proxy import Proxy

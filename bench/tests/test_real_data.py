@@ -8,7 +8,8 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
-from fmtc import FMTC, score_silos
+from fmtc import FMTC
+from fmtc.metrics import score_silos
 from fmtc_bench.baselines import KMeansAlone
 from fmtc_bench.datasets import load
 

@@ -16,7 +16,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 
-from fmtc import FMTC, clustering_accuracy, score_silos
+from fmtc import FMTC
+from fmtc.metrics import clustering_accuracy, score_silos
 
 X, y = load_digits(return_X_y=True)
 

@@ -23,8 +23,9 @@ import polars as pl
 from sklearn.cluster import KMeans
 
 import fmtc.plot
-from fmtc import FMTC, score_silos
+from fmtc import FMTC
 from fmtc.errors import DatasetError
+from fmtc.metrics import score_silos
 from fmtc_bench import datasets
 
 

@@ -21,8 +21,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import fmtc.plot
-from fmtc import FMTC, clustering_accuracy
+from fmtc import FMTC
 from fmtc.demo import hospitals
+from fmtc.metrics import clustering_accuracy
 
 tables = hospitals()
 for name, table in tables.items():

@@ -20,8 +20,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from fmtc import FMTC, clustering_accuracy, join_later
+from fmtc import FMTC, join_later
 from fmtc.demo import hospitals
+from fmtc.metrics import clustering_accuracy
 
 tables = hospitals()
 silos = {name: table.drop("patient", "diagnosis") for name, table in tables.items()}

@@ -18,7 +18,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from fmtc import FMTC, clustering_accuracy
+from fmtc import FMTC
+from fmtc.metrics import clustering_accuracy
 from fmtc_bench.datasets import load, missing_classes
 
 digits = load("digits")
@@ -38,7 +39,7 @@ for name in names:
 ways = {
     "ten clusters everywhere": FMTC(10, view="graph", random_state=0),
     "six each, as if the same six": FMTC(6, view="graph", random_state=0),
-    "six each of ten concepts": FMTC(6, n_concepts=10, view="graph", random_state=0),
+    "six each of ten concepts": FMTC(10, clusters_per_silo=6, view="graph", random_state=0),
 }
 scores = {}
 for way, model in ways.items():

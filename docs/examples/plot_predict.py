@@ -80,7 +80,7 @@ for share in (0, 0.1, 0.3):
 
 pipeline = make_pipeline(PowerTransformer(), FMTC(3, random_state=0)).fit(wine.data)
 print(pipeline.predict(wine.data[:5]), pipeline.transform(wine.data[:2]).round(1).tolist())
-again = clone(model).set_params(view="graph", solver__n_neighbors=15).fit(wine.data)
+again = clone(model).set_params(view="graph", graph__n_neighbors=15).fit(wine.data)
 print(again.view_, f"{adjusted_rand_score(wine.target, again.labels_):.2f}")
 
 # %%

@@ -18,7 +18,8 @@ import numpy as np
 from sklearn.cluster import SpectralClustering
 from sklearn.datasets import load_digits
 
-from fmtc import FMTC, Solver, clustering_accuracy, score_silos
+from fmtc import FMTC, Graph
+from fmtc.metrics import clustering_accuracy, score_silos
 
 X, y = load_digits(return_X_y=True)
 SILOS = ("new scanner", "old scanner")
@@ -55,7 +56,7 @@ def accuracies(seed):
     pooled = spectral.fit_predict(np.vstack(list(data.values())))
     acc = score_silos(truth, pooled, office)["mean"]["acc"]
     rows = {"pooled, spectral": [acc, np.nan, clustering_accuracy(truth, pooled)]}
-    alone = FMTC(10, view="graph", beta=0, solver=Solver(final="kmeans"), random_state=0)
+    alone = FMTC(10, view="graph", random_state=0, graph=Graph(beta=0, final="kmeans"))
     for name, model in (("each alone", alone), ("together", FMTC(10, view="graph", random_state=0))):
         model.fit(data)
         found = model.predict({silo: scan(X[later], silo) for silo in SILOS})

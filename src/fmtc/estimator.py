@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
 from pathlib import Path
 from types import FrameType
@@ -57,6 +57,7 @@ from .runtime.local import LocalTransport
 from .settings import Graph, Mixture, Privacy, Settings, by_view, check_number, flat
 
 Array = np.ndarray
+WAIT = 60.0  # seconds for processes of this machine that are not there yet: they start within ten
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +213,9 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     takes_missing = True
     # with metadata routing, scikit-learn's searches and pipelines pass `silos` along unasked
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"silos": True}
-    __metadata_request__score = __metadata_request__predict = __metadata_request__predict_proba = __metadata_request__fit
+    __metadata_request__score = __metadata_request__predict = __metadata_request__predict_proba = (
+        __metadata_request__fit
+    )
     __metadata_request__transform = __metadata_request__fit
     _fitted: Fitted
     run_: RunRecord
@@ -512,7 +515,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self.n_iter_ = len(self.run_.rounds) if n_iter is None else n_iter
 
     def _warn_of_run(self, missed: list[str]) -> None:
-        """Warn of silos that were held, that share no cluster or whose labels miss clear parts, and of empty clusters."""
+        """Warn of silos that were held, share no cluster or miss clear parts, and of empty clusters."""
         if self.view_ == "graph":
             _warn_of_missed_parts(missed)
         if self.run_.held:
@@ -829,9 +832,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             feature_names = getattr(self, "feature_names_in_", None)
         features = Features.of(getattr(self, "schema_", None), feature_names, is_text=is_text, words=words)
         held = list(self.run_.held)
-        return explain_silos(
-            rows, labels, features, n_clusters=self._k, names=names, matched=self._aligned, held=held
-        )
+        return explain_silos(rows, labels, features, n_clusters=self._k, names=names, matched=self._aligned, held=held)
 
     def _explained_row(self, x: Any, silo: Any) -> RowExplanation:
         """`explain` of one row."""
@@ -908,7 +909,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     @property
     def cluster_centers_(self) -> dict[str, Array]:
-        """Centres of each silo: of a mixture, in the units of X, k x d; else among its normalised projections, k x k."""
+        """Centres of each silo: of a mixture, in the units of X, k x d; else among its projections, k x k."""
         return {cid: model.centers for cid, model in self._models.items()}
 
     @property
@@ -1163,9 +1164,9 @@ def federate(
     *,
     silos: Any = None,
     silo_weights: Mapping[Any, float] | None = None,
+    calibrate: bool = False,
     min_silos: int | None = None,
     deadline: float = 600.0,
-    wait: float = 60.0,
     listen: Callable[[Mapping[str, Any]], None] = lambda event: None,
 ) -> FMTC:
     """Fit by a federation of processes on this machine; the result is that of `FMTC.fit`, bit for bit.
@@ -1180,12 +1181,12 @@ def federate(
         As in `FMTC.fit`: a mapping of silo to rows, or rows and the silo of each. Arrays may be sparse.
     model : FMTC
         What to fit; it is not changed. `n_jobs` has no effect: each silo has a process of its own.
+    calibrate : bool, default=False
+        Calibrate each silo's model after its last message, as `FMTC.calibrate` does.
     min_silos : int, optional
         Continue while this many silos answer; all of them by default.
     deadline : float
         Seconds within which an answer must come.
-    wait : float
-        Seconds to wait for processes that are not there.
     listen : callable
         Gets every event of the run, as a dict with at least ``event`` and ``time``.
 
@@ -1220,10 +1221,10 @@ def federate(
     schema = getattr(model, "schema_", None)
     reading = Reading(schema=None if schema is None or schema.is_plain else schema, missing="em")
     sources = [ClientSource(cid, "", reading) for cid in rows]
-    how: dict[str, Any] = {"min_clients": min_silos, "deadline": deadline, "wait": wait, "listen": listen}
+    how: dict[str, Any] = {"min_clients": min_silos, "deadline": deadline, "wait": WAIT, "listen": listen}
     with local.LocalFederation(sources, rows=rows) as federation:
         k, advice, asked = _number_by(federation, model, rows, how)
-        outcome = federation.run(model._settings(k), weights=weights, **how)
+        outcome = federation.run(replace(model._settings(k), calibrate=calibrate), weights=weights, **how)
     for note in dict.fromkeys(note for kept in outcome.kept.values() for note in kept.notes):
         warnings.warn(note, stacklevel=2)
     before = {} if asked is None else asked.ledgers

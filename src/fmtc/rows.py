@@ -35,9 +35,13 @@ class SilosMixin:
     if TYPE_CHECKING:
 
         @property
-        def silos_(self) -> list[str]: ...
+        def silos_(self) -> list[str]:
+            """Names of the silos, sorted."""
+
         @property
-        def _models(self) -> Mapping[str, Any]: ...
+        def _models(self) -> Mapping[str, Any]:
+            """The model of each silo."""
+
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_models")

@@ -310,9 +310,9 @@ def _plain_bounds(bounds: Any) -> Any:
 class Settings(Graph):
     """Everything that decides a run besides the data: the settings of both views and those of the run, side by side.
 
-    ``rho=None`` works in normalised units: X'X/n with mean squared row norm 1, ``ridge = rho/(2 omega alpha)`` given and
-    ``beta`` a fraction of the largest singular value of the first stack. A number for ``rho`` means the paper's absolute
-    units. Checks its own values.
+    ``rho=None`` works in normalised units: X'X/n with mean squared row norm 1, ``ridge = rho/(2 omega alpha)`` given
+    and ``beta`` a fraction of the largest singular value of the first stack. A number for ``rho`` means the paper's
+    absolute units. Checks its own values.
 
     Examples
     --------
@@ -399,7 +399,11 @@ class Settings(Graph):
         numbers = dict(own) if isinstance(own, Mapping) else {"": own}
         for cid, k in numbers.items():
             check_number(
-                f"clusters_per_silo of silo {cid!r}" if cid else "clusters_per_silo", k, Integral, wanted, lambda v: v >= 1
+                f"clusters_per_silo of silo {cid!r}" if cid else "clusters_per_silo",
+                k,
+                Integral,
+                wanted,
+                lambda v: v >= 1,
             )
         largest = max(numbers.values(), default=0)
         if largest > self.n_clusters:
@@ -514,7 +518,8 @@ def check_number(name: str, value: Any, kind: Any, wanted: str, holds: Callable[
 def check_flag(name: str, value: Any, *, or_auto: bool = False) -> None:
     """Raise an error unless a value is True or False or, where that is allowed, "auto"."""
     if not (isinstance(value, bool | np.bool_) or (or_auto and isinstance(value, str) and value == "auto")):
-        raise ValueError(f"{name} must be True{', ' if or_auto else ' or '}False{' or \"auto\"' if or_auto else ''}, got {value!r}")
+        wanted = 'True, False or "auto"' if or_auto else "True or False"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
 
 def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from tests.clock import ManualClock
 from tests.runtime.kits import KitTransport
 
-from fmtc import FMTC, run
+from fmtc import FMTC
 from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
 from fmtc.privacy import identity
@@ -27,6 +27,7 @@ from fmtc.privacy.rules import RULES
 from fmtc.protocol.base import Message
 from fmtc.protocol.common import END
 from fmtc.protocol.method import view_method
+from fmtc.runtime.driver import run
 from fmtc.runtime.flare import connection, doctor, membership, supervise
 from fmtc.runtime.flare import enrol as enrol_module
 from fmtc.runtime.flare.authority import Authority, enrol

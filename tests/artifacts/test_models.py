@@ -16,9 +16,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests.views import graph_view
 
 import fmtc
-from fmtc import FileError, Solver
+from fmtc import Graph
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.artifacts.models import MODEL_FORMAT
+from fmtc.artifacts.onnx import export_onnx
+from fmtc.errors import FileError
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -72,7 +74,7 @@ def test_a_loaded_model_answers_the_same_bytes(kind, tmp_path):
             assert (now[cid].dtype, now[cid].tobytes()) == (then[cid].dtype, then[cid].tobytes())
     assert again.score(data) == model.score(data)
     assert again.get_params() == model.get_params()
-    assert again.solver == Solver(n_init=2, lift=False)
+    assert again.graph == Graph(n_init=2, lift=False)
     assert again.run_.rounds == model.run_.rounds
     for name in ("client_ids_", "n_features_in_", "n_iter_", "converged_", "stopped_because_"):
         assert getattr(again, name) == getattr(model, name)
@@ -346,7 +348,7 @@ def test_onnx_runtime_finds_the_same_labels(kind, dtype, tmp_path):
     X = rows(5000, 3, np.float32)
     X[:3] = 0  # nothing to normalise in a model that does not centre
     for cid in DATA:
-        path = model.export_onnx(cid, tmp_path / f"{len(cid)}.onnx", dtype=dtype)
+        path = export_onnx(model, cid, tmp_path / f"{len(cid)}.onnx", dtype=dtype)
         assert path.stat().st_size < 100_000 + D * K * 4
         label, probability = session(path).run(["label", "probability"], {"X": X.astype(dtype)})
         assert (label.dtype, label.shape, probability.dtype) == (np.int64, (5000,), dtype)
@@ -358,7 +360,7 @@ def test_onnx_runtime_finds_the_same_labels(kind, dtype, tmp_path):
 
 
 def test_onnx_takes_the_training_mean_and_no_row_at_all(model, tmp_path):
-    runtime = session(model.export_onnx("berlin", tmp_path / "m.onnx", dtype=np.float64))
+    runtime = session(export_onnx(model, "berlin", tmp_path / "m.onnx", dtype=np.float64))
     centre = DATA["berlin"].mean(axis=0, keepdims=True)
     label, probability = runtime.run(None, {"X": centre})
     assert_array_equal(label, model.predict(centre, silos="berlin"))
@@ -368,7 +370,7 @@ def test_onnx_takes_the_training_mean_and_no_row_at_all(model, tmp_path):
 
 
 def test_onnx_uses_plain_operators_only(model, tmp_path):
-    proto = onnx.load(model.export_onnx("berlin", tmp_path / "m.onnx"))
+    proto = onnx.load(export_onnx(model, "berlin", tmp_path / "m.onnx"))
     onnx.checker.check_model(proto, full_check=True)
     assert [(opset.domain, opset.version) for opset in proto.opset_import] == [("", 17)]
     assert {node.domain for node in proto.graph.node} == {""}
@@ -376,8 +378,8 @@ def test_onnx_uses_plain_operators_only(model, tmp_path):
 
 def test_onnx_that_cannot_be_written(model, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="int64"):
-        model.export_onnx("berlin", tmp_path / "m.onnx", dtype=int)
+        export_onnx(model, "berlin", tmp_path / "m.onnx", dtype=int)
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r"fmtc\[onnx\]"):
-        model.export_onnx("berlin", tmp_path / "m.onnx")
+        export_onnx(model, "berlin", tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []

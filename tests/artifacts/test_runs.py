@@ -95,7 +95,7 @@ def test_a_run_is_told_from_other_folders(files, tmp_path):
     assert not runs.is_run(tmp_path)  # a model, but no report
     assert not runs.is_run(tmp_path / "model")
     assert runs.model_folder(tmp_path) == runs.model_folder(tmp_path / "model") == tmp_path / "model"
-    with pytest.raises(fmtc.FileError, match="absent"):
+    with pytest.raises(fmtc.errors.FileError, match="absent"):
         runs.model_folder(tmp_path / "absent")
 
 

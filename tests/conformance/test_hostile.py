@@ -11,7 +11,8 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, ClientError, Solver
+from fmtc import FMTC, Graph
+from fmtc.errors import ClientError
 
 _attacks = runpy.run_path(str(Path(__file__).parents[2] / "bench" / "benchmarks" / "_attacks.py"))
 Attack, ATTACKS, fit_hostile = (_attacks[name] for name in ("Attack", "ATTACKS", "fit_hostile"))
@@ -35,7 +36,7 @@ def federation(m, seed=0):
 def model(view, **solver):
     solver = {"n_init": 2, "lift": False, **solver}
     rounds = 10 if view == "graph" else 5  # a round of a mixture is several of its steps
-    return FMTC(K, view=view, max_iter=rounds, random_state=0, solver=Solver(**solver))
+    return FMTC(K, view=view, max_iter=rounds, random_state=0, graph=Graph(**solver))
 
 
 def agreement(found, X, y, hostile):

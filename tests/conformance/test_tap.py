@@ -11,9 +11,12 @@ from tests.conformance.suite import DATA, DELAY, KILL, Fault, but
 from tests.conformance.test_transports import Faulty, WireCase, WireTransport
 
 import fmtc
-from fmtc import FMTC, LocalTransport, Settings, run
+from fmtc import FMTC
 from fmtc.protocol.base import Failure, pack, value_bytes, value_digest
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.node import ClientNode
+from fmtc.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 

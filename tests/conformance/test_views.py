@@ -7,9 +7,11 @@ import pytest
 from numpy.testing import assert_array_equal
 from tests.runtime.kits import KitTransport, make_kits
 
-from fmtc import LocalTransport, Settings, run
 from fmtc.artifacts.states import flatten
 from fmtc.protocol.method import view_method
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 from fmtc.tables import Reading
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of graphs with several parts

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose
 
-from fmtc import FMTC, Solver
+from fmtc import FMTC, Graph
 from fmtc.artifacts import runs
 from fmtc.cli import main_group
 from fmtc.demo import Gain
@@ -382,7 +382,7 @@ def test_rows_come_in_any_of_the_usual_ways(make_federation):
 
 def test_numbers_that_were_not_matched_are_said_to_be_so(make_federation):
     data = make_federation(m=2)
-    assert FMTC(3, max_iter=2, solver=Solver(align=False)).fit(data).explain(data).notes == (UNMATCHED,)
+    assert FMTC(3, max_iter=2, graph=Graph(align=False)).fit(data).explain(data).notes == (UNMATCHED,)
 
 
 def test_a_notebook_shows_silos_and_shares(make_federation):

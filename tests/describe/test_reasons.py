@@ -51,7 +51,7 @@ def graph(request, silos):
 
 def test_contributions_add_up_in_the_graph_view(graph, silos):
     for i in CHECKED:
-        why = graph.explain_row(silos["a"][i], client="a")
+        why = graph.explain(row=silos["a"][i], silos="a")
         scores = graph._models["a"].scores(silos["a"][[i]])[0]
         order = np.argsort(-scores)
         assert (why.cluster, why.second) == (order[0], order[1])
@@ -66,7 +66,7 @@ def test_the_border_of_the_graph_view_is_where_it_is_said_to_be(graph, silos):
     told = 0
     for i in CHECKED:
         x = silos["a"][i]
-        for change in graph.explain_row(x, client="a").changes:
+        for change in graph.explain(row=x, silos="a").changes:
             column, told = int(change.column.split()[1]), told + 1
             moved = np.repeat(x[None], 2, axis=0)
             moved[:, column] = x[column] + (change.after - x[column]) * np.array([0.999, 1.001])
@@ -78,7 +78,7 @@ def test_the_border_of_the_graph_view_is_where_it_is_said_to_be(graph, silos):
 
 def test_no_smaller_change_of_a_column_leads_away(graph, silos):
     x = silos["b"][40]
-    why = graph.explain_row(x, client="b")
+    why = graph.explain(row=x, silos="b")
     for change in why.changes:
         column = int(change.column.split()[1])
         moved = np.repeat(x[None], 401, axis=0)
@@ -96,7 +96,7 @@ def test_contributions_add_up_in_the_mixture(mixture, frames):
     missing = 0
     for i in CHECKED:
         row = frames["a"][i : i + 1]
-        why = mixture.explain_row(row, client="a")
+        why = mixture.explain(row=row, silos="a")
         assert why.cluster == mixture.predict(row, silos="a")[0]
         assert why.exact and total(why) == pytest.approx(why.margin)
         empty = [name for name in row.columns if row[name][0] is None]
@@ -110,7 +110,7 @@ def test_changes_of_the_mixture_change_the_cluster(mixture, frames):
     kinds = set()
     for i in range(90):
         row = frames["a"][i : i + 1]
-        why = mixture.explain_row(row, client="a")
+        why = mixture.explain(row=row, silos="a")
         for change in why.changes:
             moved = row.with_columns(pl.lit(change.after).alias(change.column))
             assert mixture.predict(moved, silos="a")[0] == change.cluster != why.cluster
@@ -128,7 +128,7 @@ def test_many_columns_add_up_too(silos):
     wide = {cid: X @ turn + 0.1 * rng.normal(size=(90, 60)) for cid, X in silos.items()}
     model = FMTC(3, view="mixture", random_state=0).fit(wide)
     assert model._models["a"].frame.axes is not None
-    why = model.explain_row(wide["a"][5], client="a")
+    why = model.explain(row=wide["a"][5], silos="a")
     assert why.exact and total(why) == pytest.approx(why.margin) and len(why.reasons) == 10
     for change in why.changes:
         moved = wide["a"][[5]]
@@ -159,7 +159,7 @@ def test_where_scores_are_no_sums_columns_are_left_out_one_by_one(kind, silos):
     else:
         model = FMTC(3, privacy=Privacy(8, bounds=(-6, 12)), random_state=0).fit(silos)
     x = silos["a"][40]
-    why = model.explain_row(x, client="a")
+    why = model.explain(row=x, silos="a")
     assert not why.exact and why.cluster == model.predict(x[None], silos="a")[0]
     if kind == "lift":
         assert why.reasons[0].column == "column 0"  # what this cluster is about
@@ -172,18 +172,18 @@ def test_where_scores_are_no_sums_columns_are_left_out_one_by_one(kind, silos):
 
 def test_a_single_cluster_needs_no_reason(silos):
     model = FMTC(1, view="mixture", random_state=0).fit(silos["a"])
-    why = model.explain_row(silos["a"][0])
+    why = model.explain(row=silos["a"][0])
     assert (why.cluster, why.second, why.reasons, why.changes) == (0, 0, (), ())
     assert str(why) == "cluster 0, probability 100 %; there is no other"
 
 
 def test_it_takes_one_row(graph, silos):
     with pytest.raises(DataError, match="one row"):
-        graph.explain_row(silos["a"][:2], client="a")
+        graph.explain(row=silos["a"][:2], silos="a")
 
 
 def test_it_is_told_in_words_and_in_json(mixture, frames):
-    why = mixture.explain_row(frames["a"][40:41], client="a").named({0: "mild", 1: "severe", 2: "other"})
+    why = mixture.explain(row=frames["a"][40:41], silos="a").named({0: "mild", 1: "severe", 2: "other"})
     text = str(why)
     assert f"cluster {why.cluster} ({dict(why.names)[why.cluster]})" in text
     assert f"{why.changes[0].column} " in text and "in place of" in text

@@ -15,7 +15,6 @@ import psutil
 import pytest
 from numpy.testing import assert_array_equal
 
-from fmtc import Settings
 from fmtc.artifacts.states import flatten
 from fmtc.protocol.method import view_method
 from fmtc.runtime.driver import Replies, run
@@ -23,6 +22,7 @@ from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.flare.processes import free_port
 from fmtc.runtime.kitclient import ClientSource
 from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 from .commands import NAMES, SETTINGS, set_up, start, write_tables
 from .simulation import Simulation

@@ -17,10 +17,11 @@ import pytest
 from tests.clock import ManualClock
 from tests.views import graph_view
 
-from fmtc import LocalTransport, run
 from fmtc.artifacts.files import write_json
 from fmtc.runtime.conductor import write_record
+from fmtc.runtime.driver import run
 from fmtc.runtime.flare import serve, supervise
+from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.spec import RunSpec
 
 from .commands import (

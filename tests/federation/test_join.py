@@ -16,7 +16,7 @@ from tests.clock import ManualClock
 from tests.runtime.kits import KitTransport, how_it_ended, told
 from tests.views import graph_view
 
-from fmtc import FMTC, load, run
+from fmtc import FMTC, load
 from fmtc.artifacts.files import read_json
 from fmtc.cli import asking
 from fmtc.errors import ClientError, OwnError
@@ -24,6 +24,7 @@ from fmtc.privacy.ledger import LEDGER, read_lines, verify
 from fmtc.protocol.base import Failure, Message, Nothing
 from fmtc.protocol.common import END
 from fmtc.protocol.method import view_method
+from fmtc.runtime.driver import run
 from fmtc.runtime.events import at_silo
 from fmtc.runtime.flare import membership, serve
 from fmtc.runtime.flare.authority import enrol

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from numpy.testing import assert_array_equal
 
-from fmtc import FMTC, Privacy, Settings
+from fmtc import FMTC, Privacy, advise
 from fmtc.advice import advice_of
 from fmtc.errors import RefusedError, TrustError
 from fmtc.estimator import advised
@@ -20,6 +20,7 @@ from fmtc.protocol.method import view_method
 from fmtc.runtime.driver import run
 from fmtc.runtime.kitclient import RESULT, STATES
 from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 SEED = 7
 
@@ -34,7 +35,7 @@ def test_advice_on_the_number_of_clusters_is_that_of_one_process(simulation, dat
     model = FMTC(view="graph", random_state=SEED)
     settings = advice_settings(model._settings(n_clusters=2), (2, 6))
     outcome = simulation.run(settings, method="fmtc-advice")
-    there, here = advice_of(outcome.common, outcome.client_ids), model.advise(data, k_range=(2, 6))
+    there, here = advice_of(outcome.common, outcome.client_ids), advise(data, k_range=(2, 6), model=model)
     assert there.to_dict() == here.to_dict()  # equal, not close
     assert outcome.kept == {}  # a silo has no result of it, and waits for a run
     assert not [path for kit in simulation.kits.values() for path in (kit.path / STATES).rglob(RESULT)]

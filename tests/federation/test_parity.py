@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 from tests.views import graph_view
 
-from fmtc import FMTC, Solver, federate
+from fmtc import FMTC, federate
 from fmtc.artifacts.states import flatten
 from fmtc.confidence import combined
 from fmtc.errors import InputError
@@ -75,8 +75,8 @@ def test_silos_that_lack_concepts_calibrate_and_notice_drift_as_in_one_process(v
     kinds = {name: np.repeat(range(3), counts) for name, counts in have.items()}
     rows, new = ({name: 3.5 * np.eye(4)[y] + rng.normal(size=(len(y), 4)) for name, y in kinds.items()} for _ in "ab")
     own = {name: sum(n > 0 for n in counts) for name, counts in have.items()}
-    model = FMTC(own, n_concepts=3, view=view, random_state=0, max_iter=5, solver=Solver(calibration="folds"))
-    there, here = federate(rows, model), model.fit(rows)
+    model = FMTC(3, clusters_per_silo=own, view=view, random_state=0, max_iter=5)
+    there, here = federate(rows, model, calibrate=True), model.fit(rows).calibrate()
     assert there.atlas_.to_dict() == here.atlas_.to_dict()
     assert [sum(share == 0 for share in one.presence.values()) for one in here.atlas_.concepts].count(1) == 2
     for cid in rows:

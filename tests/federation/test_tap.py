@@ -19,12 +19,12 @@ from nvflare.fuel.utils import fobs
 from nvflare.private.admin_defs import Message as AdminMessage
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
-from fmtc import Settings
 from fmtc.artifacts.files import read_json, read_tensors, write_json
 from fmtc.privacy.ledger import LEDGER, read_lines
 from fmtc.protocol.base import value_digest
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.kitclient import STATES, ClientSource
+from fmtc.settings import Settings
 
 from .commands import in_process
 from .conftest import silo_rows

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, Solver, join_later, load
+from fmtc import FMTC, Graph, join_later, load
 from fmtc.artifacts.files import read_tensors
 from fmtc.artifacts.published import read_kit
 from fmtc.cli.leading import write_consensus
@@ -45,9 +45,9 @@ SCATTERED = np.random.default_rng(3).normal(size=(60, 8))  # rows without the fe
 VIEWS = {
     "mixture": {"view": "mixture"},
     "graph": {"view": "graph", "scale": "none"},
-    "scaled": {"view": "graph", "scale": "global", "solver": Solver(lift=False)},
-    "lifted": {"view": "graph", "scale": "global", "solver": Solver(lift=True)},
-    "k-means": {"view": "graph", "scale": "none", "solver": Solver(final="kmeans")},
+    "scaled": {"view": "graph", "scale": "global", "graph": Graph(lift=False)},
+    "lifted": {"view": "graph", "scale": "global", "graph": Graph(lift=True)},
+    "k-means": {"view": "graph", "scale": "none", "graph": Graph(final="kmeans")},
     "sums": {"view": "graph", "scale": "none", "coupling": "subspace", "privacy": "sums"},
     "sums of a mixture": {"view": "mixture", "privacy": "sums"},
 }

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, Privacy, Solver, join_later, load
+from fmtc import FMTC, Graph, Privacy, join_later, load
 from fmtc.errors import DataError, InputError
 from fmtc.later.models import kit_of
 
@@ -18,8 +18,8 @@ CENTERS = ALL[:3]
 VIEWS = {
     "mixture": {"view": "mixture"},
     "graph": {"view": "graph", "scale": "none"},
-    "scaled": {"view": "graph", "scale": "global", "solver": Solver(lift=False)},
-    "k-means": {"view": "graph", "scale": "none", "solver": Solver(final="kmeans")},
+    "scaled": {"view": "graph", "scale": "global", "graph": Graph(lift=False)},
+    "k-means": {"view": "graph", "scale": "none", "graph": Graph(final="kmeans")},
 }
 VIEWS = {kind: {"max_iter": 5} | view for kind, view in VIEWS.items()}
 MODELS = {}

@@ -6,9 +6,10 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from tests.views import graph_view
 
-from fmtc import FMTC, Settings
+from fmtc import FMTC
 from fmtc.errors import InputError, NotFiniteError
 from fmtc.models import KINDS, AnchorModel, GraphModel, base, project
+from fmtc.settings import Settings
 
 
 @pytest.fixture

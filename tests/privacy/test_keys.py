@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import Privacy, Settings
+from fmtc import Privacy
 from fmtc.errors import DataError, InputError, RefusedError, TrustError
 from fmtc.privacy.accounting import epsilon_of, mu_of, without_colluders
 from fmtc.privacy.floor import Floor
@@ -17,6 +17,7 @@ from fmtc.privacy.keys import Keys, Rosters, isolates, mask
 from fmtc.protocol.base import Message, Nothing, Phase, array, number
 from fmtc.protocol.sums.cards import Card
 from fmtc.protocol.sums.masking import ONLY_SUM, Masked, Masking, encoded, opened
+from fmtc.settings import Settings
 
 METHOD = "fmtc-mixture-sums"
 SETTINGS = Settings(privacy="sums", view="mixture")

@@ -11,8 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from tests.questions import settle_answer, settle_ask
 
-from fmtc import FileError, Settings
-from fmtc.errors import LimitError, RefusedError, WithheldError
+from fmtc.errors import FileError, LimitError, RefusedError, WithheldError
 from fmtc.privacy.ledger import FileLedger, MemoryLedger, verify
 from fmtc.privacy.outbox import LARGE, Outbox, Payloads
 from fmtc.privacy.protection import Protection
@@ -21,6 +20,7 @@ from fmtc.protocol.graph.finish import FINISH, SETTLE, SETTLE_STEPS
 from fmtc.protocol.graph.opening import HELLO, PREPARE
 from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.mixture.opening import COORDINATES
+from fmtc.settings import Settings
 
 SETTINGS = Settings(3, max_iter=4)
 CLUSTERED = SimpleNamespace(

@@ -9,12 +9,12 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from tests.questions import settle_ask
 
-from fmtc import Settings
 from fmtc.errors import RefusedError
 from fmtc.protocol.graph.finish import FINISH, SETTLE, common_numbers
 from fmtc.protocol.graph.number import NUMBER
 from fmtc.protocol.graph.state import Prepared
 from fmtc.protocol.state import Ready, open_client, reached
+from fmtc.settings import Settings
 
 
 @pytest.fixture

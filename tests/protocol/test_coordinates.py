@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, Solver, load
+from fmtc import FMTC, Mixture, load
 from fmtc.protocol import units as moments
 
 
@@ -85,7 +85,7 @@ def answers(n, seed, questions=60):
 
 def test_many_categories_keep_their_profiles():
     data = {cid: answers(40, seed) for seed, cid in enumerate("abc")}
-    model = FMTC(2, random_state=0, solver=Solver(n_init=2)).fit({cid: frame for cid, (frame, _) in data.items()})
+    model = FMTC(2, random_state=0, mixture=Mixture(n_init=2)).fit({cid: frame for cid, (frame, _) in data.items()})
     assert (model.view_, model.view_reason_) == ("mixture", "a table of 60 columns")
     assert model._shared.axes is None
     assert model._shared.mixture.profiles.shape == (2, 120)
@@ -111,5 +111,5 @@ def test_numbers_beside_categories_make_a_table_wide(numbers, is_wide):
         cid: answers(30, seed, 3)[0].with_columns(**{f"x{j}": rng.normal(size=30) for j in range(numbers)})
         for seed, cid in enumerate("abc")
     }
-    model = FMTC(2, random_state=0, view="mixture", max_iter=1, solver=Solver(n_init=1)).fit(data)
+    model = FMTC(2, random_state=0, view="mixture", max_iter=1, mixture=Mixture(n_init=1)).fit(data)
     assert (model._shared.axes is not None) == is_wide

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from tests.views import graph_view
 
-from fmtc import FMTC, LocalTransport
+from fmtc import FMTC
 from fmtc.describe import Atlas, presence_of
 from fmtc.privacy.rules import Policy, Rules
 from fmtc.protocol.base import Nothing
@@ -16,6 +16,7 @@ from fmtc.protocol.graph.number import NUMBER, Presence
 from fmtc.protocol.method import method_of, view_method
 from fmtc.protocol.mixture.conclude import CONCLUDE
 from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
 
 CENTERS = np.array([[0.0, 0, 0, 0], [5, 0, 0, 0], [0, 5, 0, 0]])
 

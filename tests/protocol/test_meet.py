@@ -5,11 +5,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, LocalTransport, Settings, Solver, join_later, load, run
+from fmtc import FMTC, Graph, join_later, load
+from fmtc.artifacts.onnx import export_onnx
 from fmtc.errors import TrustError
 from fmtc.protocol.graph.opening import HELLO, MEET
 from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.graph.state import GraphServer
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph")  # of clear clusters
 
@@ -31,7 +35,7 @@ OWN = {cid: len(classes) for cid, classes in HELD.items()}
 
 def fitted(own=OWN, concepts=K, data=DATA, **changed):
     given = {"view": "graph", "scale": "none", "max_iter": 6, "random_state": 0} | changed
-    return FMTC(own, n_concepts=concepts, **given).fit(data)
+    return FMTC(concepts, clusters_per_silo=own, **given).fit(data)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,7 @@ def model():
 
 
 @pytest.mark.parametrize("changed", [{}, {"coupling": "subspace"}, {"coupling": "average"},
-                                     {"solver": Solver(final="kmeans")}], ids=str)  # fmt: skip
+                                     {"graph": Graph(final="kmeans")}], ids=str)  # fmt: skip
 def test_a_number_means_the_same_in_all_silos(changed):
     found = fitted(**changed).predict(DATA)
     together = np.concatenate([found[cid] for cid in DATA])
@@ -63,10 +67,10 @@ def test_training_rows_get_their_labels_again_and_lacking_concepts_no_probabilit
 @pytest.mark.parametrize("final", ["mixture", "kmeans"])
 def test_a_saved_model_and_onnx_say_the_same(tmp_path, final):
     onnxruntime = pytest.importorskip("onnxruntime")
-    model = fitted(solver=Solver(final=final))
+    model = fitted(graph=Graph(final=final))
     same = load(model.save(tmp_path / "model"))
     assert same.n_clusters == OWN and same.n_concepts == K
-    file = model.export_onnx("south", tmp_path / "south.onnx", dtype=np.float64)
+    file = export_onnx(model, "south", tmp_path / "south.onnx", dtype=np.float64)
     label, P = onnxruntime.InferenceSession(file).run(None, {"X": DATA["south"]})
     for found in (label, same.predict(DATA["south"], silos="south")):
         assert_array_equal(found, model.predict(DATA["south"], silos="south"))
@@ -135,8 +139,8 @@ def test_bad_numbers_get_one_sentence(own, concepts, sentence):
         fitted(own, concepts)
 
 
-@pytest.mark.parametrize("changed", [{"privacy": "sums", "coupling": "subspace"}, {"solver": Solver(align=False)},
-                                     {"solver": Solver(labels_from="embedding")}], ids=str)  # fmt: skip
+@pytest.mark.parametrize("changed", [{"privacy": "sums"}, {"graph": Graph(align=False)},
+                                     {"graph": Graph(labels_from="embedding")}], ids=str)  # fmt: skip
 def test_what_cannot_match_clusters_is_refused(changed):
     with pytest.raises(ValueError, match="clusters"):
         fitted(**changed)
@@ -144,7 +148,7 @@ def test_what_cannot_match_clusters_is_refused(changed):
 
 def test_a_mixture_by_sums_takes_them():
     silos = {cid: X[:, :3] for cid, X in DATA.items()}
-    found = FMTC(OWN, n_concepts=K, view="mixture", privacy="sums", max_iter=2, random_state=0).fit(silos)
+    found = FMTC(K, clusters_per_silo=OWN, view="mixture", privacy="sums", max_iter=2, random_state=0).fit(silos)
     assert found.n_clusters_ == K
 
 
@@ -161,7 +165,7 @@ def test_a_mixture_finds_out_which_concepts_a_silo_lacks(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     silos = {cid: table(seed, classes) for seed, (cid, classes) in enumerate(HELD.items())}
     rows = {cid: X for cid, (X, _) in silos.items()}
-    model = FMTC(K, n_concepts=K, view="mixture", random_state=0).fit(rows)
+    model = FMTC(K, clusters_per_silo=K, view="mixture", random_state=0).fit(rows)
     found = model.predict(rows)
     assert {cid: len(np.unique(labels)) for cid, labels in found.items()} == OWN
     truth = np.concatenate([y for _, y in silos.values()])
@@ -172,7 +176,7 @@ def test_a_mixture_finds_out_which_concepts_a_silo_lacks(tmp_path):
     assert set(model.predict(far, silos="south")) <= set(found["south"])
     assert model.outliers(far, silos="south").all()
     assert_array_equal(load(model.save(tmp_path / "model")).predict(rows)["south"], found["south"])
-    file = model.export_onnx("south", tmp_path / "south.onnx", dtype=np.float64)
+    file = export_onnx(model, "south", tmp_path / "south.onnx", dtype=np.float64)
     label, Q = onnxruntime.InferenceSession(file).run(None, {"X": rows["south"]})
     assert_array_equal(label, found["south"])
     assert_allclose(Q, P, atol=1e-9)
@@ -180,7 +184,9 @@ def test_a_mixture_finds_out_which_concepts_a_silo_lacks(tmp_path):
 
 def test_a_mixture_gives_a_silo_no_more_concepts_than_it_says():
     rows = {cid: table(seed, range(K))[0] for seed, cid in enumerate(HELD)}
-    found = FMTC({"east": 2, "north": 4, "south": 4, "west": 4}, n_concepts=K, view="mixture", random_state=0).fit(rows)
+    found = FMTC(
+        K, clusters_per_silo={"east": 2, "north": 4, "south": 4, "west": 4}, view="mixture", random_state=0
+    ).fit(rows)
     used = {cid: len(np.unique(labels)) for cid, labels in found.predict(rows).items()}
     assert used == {"east": 2, "north": 4, "south": 4, "west": 4}
 
@@ -200,7 +206,7 @@ def test_the_server_refuses_another_width_than_was_said():
 
 @pytest.mark.parametrize("final", ["mixture", "kmeans"])
 def test_rows_of_silos_that_lack_concepts_have_a_confidence(final):
-    model = fitted(solver=Solver(final=final, calibration="folds"))
+    model = fitted(graph=Graph(final=final)).calibrate()
     for cid, X in DATA.items():
         found = model.predict(X, silos=cid, abstain=0.2)
         assert set(found) - {-1} == set(model.predict(X, silos=cid))

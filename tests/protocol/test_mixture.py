@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import FMTC, LocalTransport, Settings, run
+from fmtc import FMTC
 from fmtc.errors import DataError, RefusedError
 from fmtc.mixture.starts import CATEGORY_WEIGHT, is_centred
 from fmtc.protocol.auto import PROBE
@@ -20,6 +20,9 @@ from fmtc.protocol.mixture.opening import AXES, COORDINATES, SEED, SEED_STEPS, n
 from fmtc.protocol.mixture.state import MixtureServer, Seeding
 from fmtc.protocol.state import ServerState
 from fmtc.protocol.units import MOMENTS, RESCALE
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -143,7 +146,7 @@ def test_the_server_needs_nothing_but_the_sum_of_the_answers(phase, table):
     answers = game.ask(phase)
     (first, *others) = answers.values()
     summed = {"a": nothing(first), "b": total([first, *others]), "c": nothing(first)}
-    settings = replace(game.settings, solver=replace(game.settings.solver, contain=False))
+    settings = replace(game.settings, contain=False)
 
     def reduced(said):
         found = phase.reduce(game.server, said, settings)

@@ -8,11 +8,11 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
-from fmtc import Settings
 from fmtc.errors import RefusedError
 from fmtc.protocol.base import Nothing, pack
 from fmtc.protocol.graph.opening import HELLO, PREPARE
 from fmtc.protocol.units import MOMENTS, RESCALE
+from fmtc.settings import Settings
 
 GLOBAL, WORDS = Settings(2, scale="global"), Settings(2, scale="tfidf")
 

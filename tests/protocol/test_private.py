@@ -10,8 +10,9 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, LocalTransport, Privacy, Settings, load, run
+from fmtc import FMTC, Graph, Privacy, load
 from fmtc.artifacts.files import jsonable
+from fmtc.artifacts.onnx import export_onnx
 from fmtc.errors import ClientError, DataError, InputError, LimitError, RefusedError, TrustError
 from fmtc.models import AnchorModel, GraphModel
 from fmtc.privacy import keys
@@ -20,6 +21,9 @@ from fmtc.protocol.base import Message
 from fmtc.protocol.method import METHODS, method_of, view_method
 from fmtc.protocol.private import view as private
 from fmtc.protocol.sums.masking import Masked
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 BOX = (-1, 1)
 
@@ -206,7 +210,9 @@ def test_alone_is_the_graph_view_of_one_silo():
     found = private.alone("s0", data["s0"], settings())
     assert isinstance(found.model, GraphModel)
     with pytest.warns(UserWarning, match="unconnected"):  # `alone` is quiet: it may be for a comparison only
-        reference = FMTC(3, view="graph", beta=0, random_state=0).set_params(solver__final="kmeans").fit(data)
+        reference = (
+            FMTC(3, view="graph", random_state=0, graph=Graph(beta=0)).set_params(graph__final="kmeans").fit(data)
+        )
     assert adjusted_rand_score(found.labels, reference.labels_) > 0.95
 
 
@@ -249,7 +255,7 @@ def test_onnx_gives_the_same_labels(fitted, tmp_path):
     model, data = fitted
     X = data["s1"].astype(np.float32).copy()
     X[:20, 1] = np.nan
-    session = onnxruntime.InferenceSession(model.export_onnx("s1", tmp_path / "m.onnx"))
+    session = onnxruntime.InferenceSession(export_onnx(model, "s1", tmp_path / "m.onnx"))
     label, probability = session.run(None, {"X": X})
     P = model.predict_proba(X, silos="s1")
     assert_allclose(probability, P, atol=1e-5)
@@ -270,13 +276,13 @@ def test_onnx_of_categories(tmp_path):
     )  # fmt: skip
     assert model.fits(4, 4) and not model.fits(5, 4) and not model.fits(4, 3)
 
-    from fmtc.artifacts.onnx import export_onnx
+    from fmtc.artifacts.onnx import write_onnx
 
     X = np.column_stack(
         [rng.uniform(-1, 1, 50), rng.integers(-1, 4, 50), rng.uniform(-2, 3, 50), rng.integers(3, size=50)]
     )
     X[rng.random(X.shape) < 0.1] = np.nan
-    session = onnxruntime.InferenceSession(export_onnx(model, tmp_path / "m.onnx", np.float64))
+    session = onnxruntime.InferenceSession(write_onnx(model, tmp_path / "m.onnx", np.float64))
     label, probability = session.run(None, {"X": X})
     assert_array_equal(label, model.assign(X))
     assert_allclose(probability, model.probabilities(X), atol=1e-9)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import Settings
 from fmtc.errors import RefusedError
 from fmtc.kernels import graph
 from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.graph.state import Clustered, Numbered
+from fmtc.settings import Settings
 
 
 def orthogonal(rng, k):

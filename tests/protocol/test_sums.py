@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
 import fmtc.protocol.sums.graph as subspace
-from fmtc import FMTC, Settings, load
+from fmtc import FMTC, Graph, load
 from fmtc.errors import DataError, InputError, TrustError
 from fmtc.kernels.couplings.subspace import directions, directions_from_sketch
 from fmtc.linalg import fixed
@@ -22,6 +22,7 @@ from fmtc.protocol.sums.cards import CARDS, ROSTER
 from fmtc.protocol.sums.masking import Masked, Masking
 from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 
 def blobs(m=3, n=40, d=6, k=3, seed=0):
@@ -242,7 +243,7 @@ def test_what_cannot_be_summed_is_refused_with_a_sentence():
     with pytest.raises(ValueError, match="sums"):
         FMTC(3, privacy="secret").fit(blobs())
     with pytest.raises(ValueError, match="average"):
-        FMTC(3, privacy="sums", coupling="average").fit(blobs())
+        FMTC(3, privacy="sums", graph=Graph(coupling="average")).fit(blobs())
     with pytest.raises(ValueError, match="subspace"):
         FMTC.as_published(3, privacy="sums").fit(blobs())
     assert FMTC(3, privacy="sums").settings().coupling == "subspace"

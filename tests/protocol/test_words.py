@@ -8,8 +8,9 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, Settings, Solver, join_later, load
+from fmtc import FMTC, Graph, join_later, load
 from fmtc.later.models import kit_of
+from fmtc.settings import Settings
 
 TOPICS, WORDS = 3, 30
 
@@ -53,7 +54,7 @@ def test_silos_share_one_projection_and_the_means(scale):
     for cid in DATA:
         assert_allclose(model.cluster_centers_[cid], model.cluster_centers_["a"], atol=1e-9)
         assert adjusted_rand_score(SILOS[cid][1], model.predict(DATA[cid], silos=cid)) > 0.8
-    both = fitted(scale=scale, coupling="average", solver=Solver(kappa=float("inf")))
+    both = fitted(scale=scale, graph=Graph(coupling="average", kappa=float("inf")))
     assert_array_equal(model.labels_, both.labels_)
     assert_array_equal(model.consensus_, both.consensus_)
 
@@ -70,7 +71,7 @@ def test_not_where_something_else_is_asked_for(options):
 
 
 def test_a_kappa_that_is_given_is_used():
-    model = fitted(solver=Solver(kappa=10))
+    model = fitted(graph=Graph(kappa=10))
     assert_allclose(model.kappa_, 10)
     assert gap(model) < 1e-12
 

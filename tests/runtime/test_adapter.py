@@ -15,7 +15,6 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import make_reply
 from tests.clock import ManualClock
 
-from fmtc import Settings
 from fmtc.errors import OwnError, RefusedError, SiteError
 from fmtc.privacy.ledger import LEDGER, read_lines
 from fmtc.protocol.base import Failure, Message, Nothing
@@ -27,6 +26,7 @@ from fmtc.protocol.graph.view import METHOD
 from fmtc.runtime.events import at_coordinator
 from fmtc.runtime.flare import adapter
 from fmtc.runtime.spec import RunSpec
+from fmtc.settings import Settings
 
 from .kits import make_kits
 

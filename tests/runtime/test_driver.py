@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_circles
 
-from fmtc import ClientError, FileError, LocalTransport, RoundRecord, Settings, run
 from fmtc.artifacts.files import read_tensors, write_tensors
+from fmtc.errors import ClientError, FileError
 from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Phase, array
 from fmtc.protocol.graph.finish import SETTLE_STEPS
@@ -22,7 +22,9 @@ from fmtc.protocol.graph.state import Embedded, Numbered
 from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.method import Method, view_method
 from fmtc.protocol.state import RoundReport, ServerState, row_weights
-from fmtc.runtime.driver import Received, flatten, unflatten
+from fmtc.runtime.driver import Received, RoundRecord, flatten, run, unflatten
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 

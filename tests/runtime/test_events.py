@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from fmtc import Privacy, Settings
+from fmtc import Privacy
 from fmtc.errors import FileError, RefusedError, TrustError
 from fmtc.runtime.events import EVENTS, at_coordinator, at_silo
 from fmtc.runtime.flare import serve
 from fmtc.runtime.lines import append
 from fmtc.runtime.spec import RunSpec
+from fmtc.settings import Settings
 
 SPEC = RunSpec(
     "r", Settings(n_clusters=3, n_neighbors=7), min_clients=2, weights={"a": 0.25, "b": 0.75}, wait=9.0,

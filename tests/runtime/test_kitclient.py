@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 from tests.clock import ManualClock
 from tests.questions import settle_ask
 
-from fmtc import Privacy, Settings
+from fmtc import Privacy
 from fmtc.errors import AbortedError, ChangedError, DataError, RefusedError
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines
 from fmtc.protocol.base import REPEATS, Failure, Message, Nothing, digest
@@ -29,6 +29,7 @@ from fmtc.runtime.kitclient import ClientSource, KitClient
 from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.spec import RunSpec
 from fmtc.schema import Column, Schema
+from fmtc.settings import Settings
 from fmtc.tables import Reading
 
 from .kits import Interrupted, KitTransport, assert_sent_the_same_again, conducted, make_kits, told

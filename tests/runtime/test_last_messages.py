@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from fmtc import Settings
 from fmtc.artifacts.states import flatten
 from fmtc.errors import SiteError
 from fmtc.protocol.base import Failure
@@ -17,6 +16,7 @@ from fmtc.runtime import kitclient
 from fmtc.runtime.conductor import LATE, RESULT, finished, read_record, unconfirmed
 from fmtc.runtime.events import at_silo
 from fmtc.runtime.spec import RunSpec
+from fmtc.settings import Settings
 
 from .kits import KitTransport, assert_sent_the_same_again, conducted, make_kits
 from .test_sums import _few_steps, signed_kits  # noqa: F401 (a fixture that applies to all tests here)

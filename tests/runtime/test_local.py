@@ -9,13 +9,15 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 from threadpoolctl import threadpool_info
 
-from fmtc import FileError, LocalTransport, Settings, run
 from fmtc.artifacts.files import read_tensors
-from fmtc.errors import RefusedError
+from fmtc.errors import FileError, RefusedError
 from fmtc.privacy.ledger import verify
 from fmtc.protocol.base import Message, Nothing, message_bytes, nbytes
 from fmtc.protocol.graph.opening import PREPARE
 from fmtc.protocol.graph.view import METHOD
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 SETTINGS = Settings(n_clusters=3, max_iter=2, tol=0, n_init=1)
 DATA = {cid: np.random.default_rng(seed).normal(size=(30 + seed, 5)) for seed, cid in enumerate("cab")}

@@ -9,7 +9,6 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from tests.views import graph_view
 from threadpoolctl import threadpool_limits
 
-from fmtc import Solver
 from fmtc.metrics import clustering_accuracy as accuracy
 from fmtc_bench.baselines import USC, KMeansAlone, KMeansUnion, SklearnSpectral, StSC
 from fmtc_bench.baselines.base import SpectralGraph, seed_of, unit_rows
@@ -172,8 +171,7 @@ def test_order_of_rows_and_turns_of_features_do_not_matter(rng):
 def test_the_embedding_is_that_of_fmtc_without_alpha():
     X, _ = blobs(5, distance=3.0)
     for weight in (1, 0.25):
-        solver = Solver(nonmutual_weight=weight)
-        model = graph_view(K, alpha=1e-9, max_iter=3, solver=solver, random_state=0).fit(X)
+        model = graph_view(K, alpha=1e-9, max_iter=3, nonmutual_weight=weight, random_state=0).fit(X)
         alone = StSC(K, nonmutual_weight=weight, random_state=0).fit(X)
         begin = 0
         for cid, part in X.items():

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..errors import DataError, FileError
 from ..schema import Schema
 from ..tables import TextRecipe
@@ -138,11 +136,7 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
 
 def portable(params: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters that JSON can hold, by name; others are omitted."""
-    return {
-        name: value
-        for name, value in jsonable(params).items()
-        if isinstance(value, PORTABLE) or name == "privacy"
-    }
+    return {name: value for name, value in jsonable(params).items() if isinstance(value, PORTABLE) or name == "privacy"}
 
 
 def write_shared(path: Path, shared: Shared) -> None:
@@ -178,7 +172,9 @@ def read_model(path: str | Path) -> SavedModel:
         raise FileError(f"{file} was written before version 0.1: fit the model again")
     check_form(file, about, MODEL)
     d, names = about["n_features_in"], about["feature_names_in"]
-    k = about.get("k", about.get("n_concepts", about["params"]["n_clusters"]))  # all clients of an older version had as many
+    k = about.get(
+        "k", about.get("n_concepts", about["params"]["n_clusters"])
+    )  # all clients of an older version had as many
     if not about["clients"]:
         raise FileError(f"{file} is damaged: it names no client")
     if names is not None and len(names) != d:

@@ -162,8 +162,7 @@ def rows_for_model(
     silos = read_known([file], reading, model.n_features_in_, runs.schema_of(model, run), text_recipe(model))
     if unknown := [silo.name for silo in silos if name is None and silo.name not in model.silos_]:
         raise DataError(
-            f"--client-column: {file} has rows of {listed(unknown)}, and the model is of silos "
-            f"{listed(model.silos_)}"
+            f"--client-column: {file} has rows of {listed(unknown)}, and the model is of silos {listed(model.silos_)}"
         )
     known, named = hasattr(model, "feature_names_in_"), silos[0].feature_names is not None
     if named != known:

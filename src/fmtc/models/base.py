@@ -189,8 +189,8 @@ class ClientModel(ABC):
         """The calibration, or an error that says how to get one."""
         if self.calibration is None:
             raise InputError(
-                "the model is not calibrated: call calibrate() on the model that was fitted, with its rows, or fit with "
-                "`fmtc fit --calibrate`"
+                "the model is not calibrated: call calibrate() on the model that was fitted, with its rows, or fit "
+                "with `fmtc fit --calibrate`"
             )
         return self.calibration
 

@@ -30,7 +30,7 @@ def write_report(
     path: str | Path,
     X: Any,
     *,
-    clients: Any = None,
+    silos: Any = None,
     names: Mapping[int, str] | None = None,
     gain: bool = False,
 ) -> Path:
@@ -60,12 +60,12 @@ def write_report(
     rows, places = model._divided(X, silos)
     flat = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
     columns = tuple(map(str, model.feature_names_in_)) if hasattr(model, "feature_names_in_") else None
-    silos = [Silo(name, Xt, columns, np.arange(Xt.shape[0])) for name, Xt in rows.items()]
+    tables = [Silo(name, Xt, columns, np.arange(Xt.shape[0])) for name, Xt in rows.items()]
     F = getattr(model, "embedding_", None)
     fitted_on = F is not None and np.array_equal(model.labels_, flat)  # its own rows
     embeddings = [np.asarray(F)[places[name]] if fitted_on else None for name in rows]
     model = _with_plain_rows(model)
-    results = runs.results(model, silos, POINTS, labels=[flat[places[name]] for name in rows])
+    results = runs.results(model, tables, POINTS, labels=[flat[places[name]] for name in rows])
     seconds = float(sum(record.seconds for record in model.run_.rounds))
     report = runs.report(model, results, files=[], as_published=False, seconds=seconds, notes=[])
     details = study(model, results, embeddings=embeddings, gain=gain)

@@ -227,7 +227,7 @@ def method_of(name: str) -> Method:
     --------
     >>> from fmtc_bench.compare.methods import method_of
     >>> model = method_of("fmtc/align=False,beta=0.4").build(3)
-    >>> model.solver.align, model.beta
+    >>> model.graph.align, model.graph.beta
     (False, 0.4)
     """
     base, slash, text = name.partition("/")

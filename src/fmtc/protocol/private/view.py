@@ -36,7 +36,6 @@ from ...privacy.protection import Protection
 from ...refit import Refitted, Silo, numbered, refit
 from ...settings import Settings
 from ..base import Array, Nothing, Phase, above, array, number
-from ..graph.view import METHOD as GRAPH
 from ..graph.view import known
 from ..method import ClientResult, Method
 from ..state import Cards, RoundReport, become, refuse_weights

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fmtc import Graph
 from fmtc.estimator import FMTC
 from fmtc.metrics import clustering_accuracy
 from fmtc.schema import Encoded
