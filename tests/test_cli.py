@@ -36,7 +36,7 @@ from fmtc.cli.live import Rounds
 from fmtc.cli.program import COMMANDS, EXIT_CODES, Command, Group, Program, commands_of, config_keys, judge, leaves
 from fmtc.cli.settings import MODEL_OPTIONS, solver_settings, solver_table
 from fmtc.cli.words import Words
-from fmtc.describe import Atlas, Concept
+from fmtc.describe import Atlas, AtlasCluster
 from fmtc.errors import DataError
 from fmtc.metrics import score_silos
 from fmtc.protocol.auto import METHOD
@@ -887,21 +887,21 @@ def test_inspect_shows_the_atlas(home, run):
     """Of a run and of its model: the same, but that a run has the names of `fmtc explain`."""
     kept = json.loads(fmtc_ok("explain", home / run, "--show", "atlas", "--json").stdout)
     model = fmtc.load(home / run)
-    assert [one["presence"] for one in kept["concepts"]] == [one.presence for one in model.atlas_.concepts]
+    assert [one["presence"] for one in kept["clusters"]] == [one.presence for one in model.atlas_.clusters]
     alone = json.loads(fmtc_ok("explain", home / run / "model", "--show", "atlas", "--json").stdout)
     explained = json.loads(fmtc_ok("explain", home / run, "--json").stdout)["clusters"]
-    for mine, other, cluster in zip(kept["concepts"], alone["concepts"], explained, strict=True):
+    for mine, other, cluster in zip(kept["clusters"], alone["clusters"], explained, strict=True):
         assert mine.pop("name") == (cluster["given"] or cluster["words"])
         assert other.pop("name") == ""  # it has seen no row
     assert alone == kept
     shown = fmtc_ok("explain", home / run, "--show", "atlas").stdout
-    for one in model.atlas_.concepts:
+    for one in model.atlas_.clusters:
         assert one.top_features[0].column in FEATURES and str(one.top_features[0]) in shown
         assert all(model.atlas_.shares(cid)[one.id] in shown for cid in ("north", "south", "west"))
 
 
 def test_the_atlas_of_many_silos_counts_them():
-    concept = Concept(0, "tall", (), {f"s{t}": t / 100 for t in range(12)} | {"few": None}, {}, {"s1": "unsure"})
+    concept = AtlasCluster(0, "tall", (), {f"s{t}": t / 100 for t in range(12)} | {"few": None}, {}, {"s1": "unsure"})
     console = Console(width=100, record=True, file=io.StringIO())
     show_atlas(console, Atlas((concept,), tuple(concept.presence)))
     assert "in 12 of 13, 1 to 11 %; 1 unsure" in console.export_text()
@@ -911,7 +911,7 @@ def test_a_damaged_atlas_is_refused(home, tmp_path):
     for flag in ("certain", 3):
         shutil.copytree(home / "run", tmp_path / "run", dirs_exist_ok=True)
         about = json.loads((tmp_path / "run" / "atlas.json").read_text())
-        about["concepts"][0]["flags"]["north"] = flag
+        about["clusters"][0]["flags"]["north"] = flag
         (tmp_path / "run" / "atlas.json").write_text(json.dumps(about))
         assert "atlas.json is damaged" in words_of(fmtc_run("explain", tmp_path / "run", "--show", "atlas"), 3)
 

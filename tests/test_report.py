@@ -268,13 +268,13 @@ def test_the_atlas_is_a_table_of_concepts_by_silos(either):
     folder, summary = either
     atlas = load_atlas(folder)
     assert [row["concept"] for row in summary["atlas"]["rows"]] == [0, 1, 2]
-    for row, one in zip(summary["atlas"]["rows"], atlas.concepts, strict=True):
-        assert [cell["share"] for cell in row["cells"]] == [atlas.shares(cid)[one.id] for cid in atlas.client_ids]
+    for row, one in zip(summary["atlas"]["rows"], atlas.clusters, strict=True):
+        assert [cell["share"] for cell in row["cells"]] == [atlas.shares(cid)[one.id] for cid in atlas.silos]
         assert all(0 <= cell["shade"] <= 4 for cell in row["cells"])
     page = Page(render(summary))
     cells = [attrs for tag, attrs in page.elements if tag == "td" and "cosine" in (attrs.get("title") or "")]
-    assert len(cells) == sum(len(one.cosine) for one in atlas.concepts)
-    assert "Atlas of concepts" in page.words
+    assert len(cells) == sum(len(one.cosine) for one in atlas.clusters)
+    assert "Atlas of clusters" in page.words
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_clusters_without_rows_are_named(tmp_path):
 def test_flags_of_the_atlas_are_told_in_a_sentence():
     assert atlas_words({"matched": 6}).startswith("All 6 clusters")
     assert atlas_words({"matched": 4, "unsure": 2, "unique": 1}) == (
-        "4 of 7 clusters of single silos are like those of the same concept elsewhere, 2 may belong to another concept "
+        "4 of 7 clusters of single silos are like those of the same cluster elsewhere, 2 may belong to another cluster "
         "and 1 is like nothing in the other silos."
     )
     assert atlas_words({}) == ""

@@ -50,7 +50,8 @@ def load(path: str | Path) -> FMTC:
     if not (path / MODEL_FILE).exists() and (path / "model" / MODEL_FILE).exists():
         path /= "model"
     saved = read_model(path)
-    return _restored(read_settings(path / MODEL_FILE, saved.params), saved)
+    k = next(iter(saved.clients.values())).k
+    return _restored(read_settings(path / MODEL_FILE, saved.params, k), saved)
 
 
 def _restored(model: FMTC, saved: SavedModel) -> FMTC:
@@ -95,7 +96,7 @@ def load_atlas(path: str | Path) -> Atlas:
     >>> X = np.random.default_rng(0).normal(size=(60, 4))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = fmtc.FMTC(3, random_state=0).fit(X).save(folder + "/model")
-    ...     len(load_atlas(path).concepts)
+    ...     len(load_atlas(path).clusters)
     3
     """
     folder = Path(path)
@@ -112,10 +113,13 @@ def load_atlas(path: str | Path) -> Atlas:
     return atlas.renamed({one.cluster: one.name for one in explained})
 
 
-def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
-    """An estimator with the settings that a file holds, or a `FileError` if `fit` would reject them."""
+def read_settings(file: Path, settings: Mapping[str, Any], k: int | None = None) -> FMTC:
+    """An estimator with the settings that a file holds, or a `FileError` if `fit` would reject them.
+
+    A model of 0.1 may have found the number of its clusters, k.
+    """
     try:
-        values = dict(current_settings(settings))
+        values = current_settings(settings, k)
         if isinstance(values.get("privacy"), Mapping):
             values["privacy"] = Privacy(**values["privacy"])
         known = {*inspect.signature(FMTC).parameters, *OF_VIEWS}

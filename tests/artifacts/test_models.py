@@ -1,6 +1,5 @@
 """Models to keep (a folder) and to carry (ONNX)."""
 
-import hashlib
 import json
 import shutil
 import sys
@@ -204,6 +203,7 @@ DAMAGE = {  # what is done to the folder, and the file that the error names
     "a list": (lambda folder: (folder / "model.json").write_text("[1]"), "model.json"),
     "other kind": (edit(kind="recipe"), "'recipe'"),
     "newer": (edit(schema=MODEL_FORMAT + 1), str(MODEL_FORMAT + 1)),
+    "older": (edit(schema=1), "older fmtc"),
     "no schema": (edit(schema=...), "model.json"),
     "no params": (edit(params=...), "model.json"),
     "strange param": (edit(params={"n_clusters": 4, "magic": 1}), "magic"),
@@ -266,71 +266,13 @@ def test_a_model_knows_its_categories(tmp_path, rng):
         (tmp_path / "model" / "model.json").write_text(json.dumps(whole))
         with pytest.raises(FileError, match=r"model\.json"):
             fmtc.load(tmp_path / "model")
-    del document["columns"]  # as it was written before
-    (tmp_path / "model" / "model.json").write_text(json.dumps(document))
+    (tmp_path / "model" / "model.json").write_text(json.dumps(document | {"columns": None}))
     assert not hasattr(fmtc.load(tmp_path / "model"), "schema_")
 
 
 def test_a_file_nobody_asked_for_does_no_harm(model, folder):
     (folder / "notes.txt").write_text("trained on a Tuesday")
     assert fmtc.load(folder).silos_ == model.silos_
-
-
-# ------------------------------------------------------------------------------------------- models of older versions
-
-
-def old_model(folder, **params):
-    """A model folder as fmtc 0.1.0 wrote it, in format 1: all settings side by side, one client."""
-    rng = np.random.default_rng(0)
-    arrays = {"W": rng.normal(size=(3, 2)), "centers": np.eye(2), "spread": np.array([0.1]), "mean": np.zeros(3)}
-    folder.mkdir()
-    write_tensors(
-        folder / "north.safetensors", arrays, {"kind": "fmtc client model", "schema": 1, "client_id": "north"}
-    )
-    digest = hashlib.sha256((folder / "north.safetensors").read_bytes()).hexdigest()
-    settings = {
-        "n_clusters": 2, "alpha": 1.0, "beta": 0.15, "ridge": 0.03, "schatten_p": 1.0, "coupling": "tensor",
-        "align": "loop", "n_neighbors": "auto", "bandwidth": None, "one_sided": 0.25, "n_inner": 3,
-        "accelerate": True, "max_iter": 25, "tol": 0.001, "scale": "none", "max_features": 2000, "center": "auto",
-        "reweigh": 0, "labels_from": "projection", "centers": "auto", "n_init": 10, "rho": None, "step_size": None,
-        "message_dtype": None, "random_state": 0, "n_jobs": None, "device": "cpu", "verbose": 0,
-    }  # fmt: skip
-    about = {
-        "kind": "fmtc model", "schema": 1, "params": settings | params, "n_features_in": 3, "feature_names_in": None,
-        "text": None, "clients": {"north": {"file": "north.safetensors", "sha256": digest}}, "beta": 0.4, "n_iter": 2,
-        "converged": True, "stopped_because": "residuals below tol", "history": [],
-    }  # fmt: skip
-    (folder / "model.json").write_text(json.dumps(about))
-    return arrays
-
-
-def test_a_model_of_the_first_format_still_predicts(tmp_path):
-    arrays = old_model(tmp_path / "old")
-    model = fmtc.load(tmp_path / "old")
-    assert model.get_params() == graph_view(2, coupling="tensor", random_state=0, final="kmeans").get_params()
-    assert (model.n_iter_, model.converged_, model.silos_) == (2, True, ["north"])
-    X = np.random.default_rng(1).normal(size=(20, 3))
-    assert_array_equal(model.predict(X), (X @ arrays["W"]).argmax(axis=1))
-    again = fmtc.load(model.save(tmp_path / "new"))
-    assert again.get_params() == model.get_params()
-    assert json.loads((tmp_path / "new" / "model.json").read_text())["schema"] == MODEL_FORMAT
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ({"one_sided": 0.5, "center": False, "centers": "own", "align": "none"},
-         {"nonmutual_weight": 0.5, "center_features": False, "align": False}),
-        ({"center": True, "centers": "common", "align": "init", "reweigh": 10},
-         {"center_features": True, "align": True}),
-        ({"beta": "auto", "schatten_p": 0.5, "rho": 1.0}, {"schatten_p": 0.5, "rho": 1.0}),
-    ],
-)  # fmt: skip
-def test_settings_of_the_first_format_take_their_names_of_today(tmp_path, old, new):
-    old_model(tmp_path / "old", **old)
-    model = fmtc.load(tmp_path / "old")
-    assert model.solver == Solver(**new, lift=False, final="kmeans")
-    assert model.beta == (0.4 if old.get("beta") == "auto" else 0.15)
 
 
 # ------------------------------------------------------------------------------------------------------------- ONNX

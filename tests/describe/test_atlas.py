@@ -1,4 +1,4 @@
-"""The atlas: concepts from models alone, who has them, and how sure that is."""
+"""The atlas: clusters from models alone, who has them, and how sure that is."""
 
 import json
 
@@ -10,7 +10,7 @@ from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC, Privacy
-from fmtc.describe import Atlas, Concept, Feature, Features, draw, held_words, presence_of
+from fmtc.describe import Atlas, AtlasCluster, Feature, Features, draw, held_words, presence_of
 from fmtc.describe.atlas import compare
 from fmtc.describe.words import ALL_ALONE
 from fmtc.errors import RowsWarning
@@ -52,7 +52,7 @@ def test_a_loaded_model_has_the_same_atlas(model, tmp_path):
 def test_presence_is_the_share_of_the_labels(model, silos):
     for cid, X in silos.items():
         labels = model._models[cid].assign(X)
-        shares = tuple(one.presence[cid] for one in model.atlas_.concepts)
+        shares = tuple(one.presence[cid] for one in model.atlas_.clusters)
         assert shares == presence_of(labels, 3)
 
 
@@ -63,8 +63,8 @@ def test_an_old_model_without_shares_has_an_atlas_all_the_same(model, tmp_path):
         del entry["presence"]
     (folder / "model.json").write_text(json.dumps(about))
     old = fmtc.load(folder).atlas_
-    assert all(not one.presence for one in old.concepts)
-    assert [set(one.flags) for one in old.concepts] == [{"a", "b", "c"}] * 3
+    assert all(not one.presence for one in old.clusters)
+    assert [set(one.flags) for one in old.clusters] == [{"a", "b", "c"}] * 3
 
 
 @pytest.mark.parametrize("shares", [[0.5, 0.5], [0.5, 0.5, 1.5], [0.5, 0.5, "many"]])
@@ -82,7 +82,7 @@ def test_a_private_run_tells_of_no_silo(tmp_path, silos):
     atlas = fmtc.load(model.save(tmp_path / "model")).atlas_
     assert atlas == model.atlas_
     assert "presence" not in (tmp_path / "model" / "model.json").read_text()
-    assert atlas.client_ids == () and not any(one.presence or one.cosine or one.flags for one in atlas.concepts)
+    assert atlas.silos == () and not any(one.presence or one.cosine or one.flags for one in atlas.clusters)
     assert "public" in atlas.notes[0]
 
 
@@ -99,8 +99,8 @@ def test_shares_do_not_give_away_a_small_cluster(small):
 
 
 def test_a_small_cluster_is_shown_as_such():
-    concept = Concept(0, "x", presence={"a": None, "b": 0.0, "c": 0.314})
-    assert [concept.share(cid) for cid in "abcd"] == ["< 5", "–", "31 %", ""]
+    cluster = AtlasCluster(0, "x", presence={"a": None, "b": 0.0, "c": 0.314})
+    assert [cluster.share(cid) for cid in "abcd"] == ["< 5", "–", "31 %", ""]
 
 
 # ---------------------------------------------------------------------------------------------------------- comparing
@@ -146,7 +146,7 @@ def test_small_clusters_do_not_count_for_others():
 
 def test_one_silo_alone_is_not_compared(silos):
     atlas = FMTC(2, view="mixture", random_state=0).fit(silos["a"]).atlas_
-    assert not any(one.cosine or one.flags for one in atlas.concepts) and "no other" in atlas.notes[0]
+    assert not any(one.cosine or one.flags for one in atlas.clusters) and "no other" in atlas.notes[0]
 
 
 def test_a_silo_of_a_federation_shows_what_it_was_told(silos, tmp_path):
@@ -154,7 +154,7 @@ def test_a_silo_of_a_federation_shows_what_it_was_told(silos, tmp_path):
     (cid,) = model.silos_
     model._told = {cid: [(0.9, "matched"), (0.1, "unique")]}
     atlas = fmtc.load(model.save(tmp_path / "model")).atlas_
-    assert [one.flags for one in atlas.concepts] == [{cid: "matched"}, {cid: "unique"}]
+    assert [one.flags for one in atlas.clusters] == [{cid: "matched"}, {cid: "unique"}]
     assert atlas == model.atlas_ and atlas.notes == ()
 
 
@@ -166,13 +166,13 @@ def test_amounts_are_in_the_units_of_the_table(silos):
     model = FMTC(3, view="mixture", random_state=0).fit(silos)
     in_grams = {cid: X * [1000, 1, 1, 1] for cid, X in silos.items()}
     other = FMTC(3, view="mixture", random_state=0).fit(in_grams)
-    for one, two in zip(model.atlas_.concepts, other.atlas_.concepts, strict=True):
+    for one, two in zip(model.atlas_.clusters, other.atlas_.clusters, strict=True):
         amounts, grams = ({f.column: f for f in c.top_features}["column 0"] for c in (one, two))
         assert grams.amount == pytest.approx(1000 * amounts.amount, rel=1e-3)
         assert grams.weight == pytest.approx(amounts.weight, abs=1e-3)
-    first = max(model.atlas_.concepts, key=lambda c: {f.column: f.amount for f in c.top_features}["column 0"])
+    first = max(model.atlas_.clusters, key=lambda c: {f.column: f.amount for f in c.top_features}["column 0"])
     means = model.cluster_centers_["a"]
-    shares = np.array([one.presence["a"] for one in model.atlas_.concepts])
+    shares = np.array([one.presence["a"] for one in model.atlas_.clusters])
     assert means[first.id, 0] - shares @ means[:, 0] > 3
 
 
@@ -182,7 +182,7 @@ def test_categories_are_named_by_the_level_that_says_most():
     assert [features.place(j) for j in range(3)] == [(1, -1), (0, 0), (0, 1)]
     S = np.array([[0.5, -0.8, 0.9], [-0.5, 0.8, -0.9]])
     atlas = draw({"a": Member(S, np.arange(3), (0.5, 0.5), S), "b": Member(S, np.arange(3), (0.5, 0.5), S)}, features)
-    assert [str(f) for f in atlas.concepts[0].top_features] == ["sex: male +90 %", "age +0.50 years"]
+    assert [str(f) for f in atlas.clusters[0].top_features] == ["sex: male +90 %", "age +0.50 years"]
 
 
 def test_words_are_those_that_a_concept_has_more_of():
@@ -190,16 +190,16 @@ def test_words_are_those_that_a_concept_has_more_of():
     columns = np.array([7, 9, 30])
     features = Features(is_text=True, words=lambda wanted: {j: f"word{j}" for j in wanted if j != 30})
     atlas = draw({"a": Member(S, columns), "b": Member(S, columns)}, features)
-    assert [[f.column for f in one.top_features] for one in atlas.concepts] == [["word7"], ["word9"]]
+    assert [[f.column for f in one.top_features] for one in atlas.clusters] == [["word7"], ["word9"]]
     hashed = draw({"a": Member(S, columns), "b": Member(S, columns)}, Features(is_text=True))
-    assert [f.column for f in hashed.concepts[0].top_features] == ["column 7", "column 30"]
+    assert [f.column for f in hashed.clusters[0].top_features] == ["column 7", "column 30"]
     assert "hash" in hashed.notes[0]
 
 
 def test_silos_with_other_words_are_compared_by_all_of_them():
     one, two = Member(np.eye(2), np.array([0, 1])), Member(np.eye(2), np.array([1, 2]))
     atlas = draw({"a": one, "b": two}, Features())
-    assert [c.cosine["a"] for c in atlas.concepts] == [0.0, 0.0]
+    assert [c.cosine["a"] for c in atlas.clusters] == [0.0, 0.0]
 
 
 def test_a_cluster_has_the_name_of_explain_and_no_other(model, silos):
@@ -220,10 +220,10 @@ def test_a_feature_has_no_direction_where_silos_differ_in_it():
         "c": Member(S * [1, -1, -0.1], np.arange(3), None, units * [-99, -1, 1]),
     }
     atlas = draw(members, Features(names=list("xyz")))
-    assert [str(f) for f in atlas.concepts[0].top_features] == ["x differs by silo", "y differs by silo", "z +1.0"]
+    assert [str(f) for f in atlas.clusters[0].top_features] == ["x differs by silo", "y differs by silo", "z +1.0"]
     assert Atlas.from_dict(json.loads(json.dumps(atlas.to_dict()))) == atlas
     weights = draw({cid: Member(one.signatures, one.features) for cid, one in members.items()}, Features())
-    assert [f.agreed for f in weights.concepts[0].top_features] == [True, False, True]
+    assert [f.agreed for f in weights.clusters[0].top_features] == [True, False, True]
 
 
 def test_sparse_rows_are_named_like_words():
@@ -231,20 +231,20 @@ def test_sparse_rows_are_named_like_words():
     X = {cid: sp.csr_array(rng.poisson(np.repeat([[3, 3, 0.1, 0.1], [0.1, 0.1, 3, 3]], 20, axis=0)).astype(float))
          for cid in "ab"}  # fmt: skip
     atlas = graph_view(2, random_state=0, max_iter=4).fit(X).atlas_
-    words = [{f.column for f in one.top_features[:2]} for one in atlas.concepts]
+    words = [{f.column for f in one.top_features[:2]} for one in atlas.clusters]
     assert sorted(map(sorted, words)) == [["column 0", "column 1"], ["column 2", "column 3"]]
-    assert all(f.weight > 0 for one in atlas.concepts for f in one.top_features)
+    assert all(f.weight > 0 for one in atlas.clusters for f in one.top_features)
 
 
 def test_lifted_columns_have_no_features(silos):
     atlas = graph_view(3, random_state=0, max_iter=3, lift=True, scale="auto").fit(silos).atlas_
-    assert not any(one.top_features or one.name for one in atlas.concepts) and "lift" in atlas.notes[-1]
+    assert not any(one.top_features or one.name for one in atlas.clusters) and "lift" in atlas.notes[-1]
 
 
 def test_an_atlas_is_shown_without_markup_of_its_own():
     hostile = "<script>alert(1)</script>"
-    concept = Concept(0, hostile, (Feature(hostile, 0.5),), {hostile: 0.5}, {hostile: 0.1}, {hostile: "unique"})
-    page = Atlas((concept,), (hostile,), (hostile,))._repr_html_()
+    cluster = AtlasCluster(0, hostile, (Feature(hostile, 0.5),), {hostile: 0.5}, {hostile: 0.1}, {hostile: "unique"})
+    page = Atlas((cluster,), (hostile,), (hostile,))._repr_html_()
     assert "<script" not in page and page.count("&lt;script") == 4
 
 
@@ -263,9 +263,9 @@ def test_a_silo_of_one_cluster_is_unsure_and_one_without_overlap_is_named():
         "lone": Member(other, np.arange(3), (0.0, 0.0, 0.5, 0.5)),
     }
     atlas = draw(members, Features())
-    assert atlas.concepts[0].flags == {"north": "matched", "south": "matched", "single": "unsure"}
+    assert atlas.clusters[0].flags == {"north": "matched", "south": "matched", "single": "unsure"}
     assert atlas.lone == ("lone",)
-    assert atlas.notes[-1].startswith("'lone' has no concept in common with any other silo")
+    assert atlas.notes[-1].startswith("'lone' has no cluster in common with any other silo")
     members.pop("lone")
     assert draw(members, Features()).notes == ()
 
@@ -290,11 +290,11 @@ def test_a_silo_that_was_set_aside_is_named_and_not_in_the_atlas(held, tmp_path)
     model, _ = held
     assert model.run_.held == ["d"]
     atlas = model.atlas_
-    assert atlas.client_ids == ("a", "b", "c")
-    assert not any("d" in {*one.presence, *one.flags} for one in atlas.concepts)
+    assert atlas.silos == ("a", "b", "c")
+    assert not any("d" in {*one.presence, *one.flags} for one in atlas.clusters)
     (note,) = [note for note in atlas.notes if "'d'" in note]
     assert note == f"{held_words(['d'])} The atlas leaves them out."
-    amounts = [abs(f.amount) for one in atlas.concepts for f in one.top_features if f.amount is not None]
+    amounts = [abs(f.amount) for one in atlas.clusters for f in one.top_features if f.amount is not None]
     assert max(amounts, default=0) < 100  # in the units of the three others
     same = fmtc.load(model.save(tmp_path / "model"))
     assert same.run_.held == ["d"]
@@ -317,10 +317,10 @@ def test_clusters_over_all_silos_are_those_of_silos_with_common_numbers(held):
 def test_a_silo_that_was_set_aside_has_an_atlas_of_its_own():
     own = Member(np.eye(2), np.arange(2), (0.5, 0.5))
     atlas = draw({"d": own}, Features(), held=("d",))
-    assert (atlas.client_ids, atlas.notes) == (("d",), (held_words(["d"]),))
+    assert (atlas.silos, atlas.notes) == (("d",), (held_words(["d"]),))
     assert draw({"d": own}, Features()).notes == (ALL_ALONE,)
     whole = draw({"a": own, "b": own, "d": own}, Features(), held=("d",))
-    assert [one.flags for one in whole.concepts] == [{"a": "matched", "b": "matched"}] * 2
+    assert [one.flags for one in whole.clusters] == [{"a": "matched", "b": "matched"}] * 2
 
 
 def test_what_a_silo_kept_is_said():

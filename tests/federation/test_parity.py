@@ -78,7 +78,7 @@ def test_silos_that_lack_concepts_calibrate_and_notice_drift_as_in_one_process(v
     model = FMTC(3, clusters_per_silo=own, view=view, random_state=0, max_iter=5)
     there, here = federate(rows, model, calibrate=True), model.fit(rows).calibrate()
     assert there.atlas_.to_dict() == here.atlas_.to_dict()
-    assert [sum(share == 0 for share in one.presence.values()) for one in here.atlas_.concepts].count(1) == 2
+    assert [sum(share == 0 for share in one.presence.values()) for one in here.atlas_.clusters].count(1) == 2
     for cid in rows:
         (found, _), (known, _) = flatten(there._models[cid]), flatten(here._models[cid])
         assert list(found) == list(known) and any("calibration" in name for name in known)

@@ -131,7 +131,7 @@ def test_the_atlas_follows_updates():
 
     model = FMTC(2, view="mixture", random_state=0).fit({name: draw(30, 20) for name in "abc"})
     model.update({"a": draw(10, 40)})
-    shares = {name: sorted(one.presence[name] for one in model.atlas_.concepts) for name in "ab"}
+    shares = {name: sorted(one.presence[name] for one in model.atlas_.clusters) for name in "ab"}
     assert shares == {"a": [0.2, 0.8], "b": [0.4, 0.6]}
 
 

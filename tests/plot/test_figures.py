@@ -11,7 +11,7 @@ from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC, advise
-from fmtc.describe import Atlas, Concept
+from fmtc.describe import Atlas, AtlasCluster
 from fmtc.errors import DataError
 from fmtc.plot import atlas, embedding, history, plot_k, profiles, shares
 from fmtc.report.page import COLOURS
@@ -63,8 +63,10 @@ def test_profiles_show_the_means_that_were_found(model, data):
 
 
 def test_the_atlas_shows_shares_and_doubts():
-    first = Concept(0, "tall", (), {"a": 0.6, "b": None}, {"a": 0.9, "b": 0.1}, {"a": "matched", "b": "unique"})
-    ax = atlas(Atlas((first, Concept(1, "short", (), {"a": 0.4, "b": 0.0}, {"a": 0.4}, {"a": "unsure"})), ("a", "b")))
+    first = AtlasCluster(0, "tall", (), {"a": 0.6, "b": None}, {"a": 0.9, "b": 0.1}, {"a": "matched", "b": "unique"})
+    ax = atlas(
+        Atlas((first, AtlasCluster(1, "short", (), {"a": 0.4, "b": 0.0}, {"a": 0.4}, {"a": "unsure"})), ("a", "b"))
+    )
     assert [text.get_text() for text in ax.texts] == ["60", "< 5 !", "40 ?", "–", "? unsure    ! unique"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["0  tall", "1  short"]
     with pytest.raises(DataError, match="nothing to draw: sums"):

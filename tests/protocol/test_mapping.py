@@ -48,8 +48,8 @@ MODELS = {
 
 def assert_alike(server: Atlas, here: Atlas):
     """What numbers of columns can tell is the same; rounding differs in the last digits."""
-    assert server.client_ids == here.client_ids
-    for one, two in zip(server.concepts, here.concepts, strict=True):
+    assert server.silos == here.silos
+    for one, two in zip(server.clusters, here.clusters, strict=True):
         assert (one.presence, one.flags, one.name) == (two.presence, two.flags, two.name)
         assert one.cosine == pytest.approx(two.cosine, abs=2e-4)
         weights = ({f.what: f.weight for f in c.top_features} for c in (one, two))
@@ -78,7 +78,7 @@ def test_categories_are_levels_without_a_name():
     model = FMTC(3, view="mixture", max_iter=2, random_state=0).fit(frames)
     data = {cid: model._parts({cid: frame}, None, reset=False)[cid][0] for cid, frame in frames.items()}
     _, _, atlas = conducted(model, data)
-    for one, two in zip(atlas.concepts, model.atlas_.concepts, strict=True):
+    for one, two in zip(atlas.clusters, model.atlas_.clusters, strict=True):
         assert one.cosine == pytest.approx(two.cosine, abs=2e-4) and one.presence == two.presence
         amounts = {f.column: f.amount for f in two.top_features}
         sex = next(f for f in one.top_features if f.level)
@@ -130,9 +130,9 @@ def test_of_sums_the_server_knows_all_silos_together(view):
     finally:
         model.set_params(privacy=None)
     assert not result.server.presence and not result.server.parts
-    assert atlas.client_ids == () and not any(one.presence or one.cosine or one.flags for one in atlas.concepts)
-    assert len(atlas.concepts) == 3 and all(one.top_features for one in atlas.concepts)
-    assert {one.top_features[0].column for one in atlas.concepts} <= {"column 0", "column 1"}
+    assert atlas.silos == () and not any(one.presence or one.cosine or one.flags for one in atlas.clusters)
+    assert len(atlas.clusters) == 3 and all(one.top_features for one in atlas.clusters)
+    assert {one.top_features[0].column for one in atlas.clusters} <= {"column 0", "column 1"}
 
 
 def test_a_share_that_no_rows_have_is_refused():
@@ -153,10 +153,10 @@ def test_each_silo_is_told_of_its_own_concepts_only():
         ask = END.Ask(converged=True, **told(document, cid))
         END.check_ask(ask, {})
         kept = heard(ask.cosine, ask.flags)
-        assert kept["flags"] == [one.flags[cid] for one in atlas.concepts]
-        assert kept["cosine"] == [one.cosine[cid] for one in atlas.concepts]
+        assert kept["flags"] == [one.flags[cid] for one in atlas.clusters]
+        assert kept["cosine"] == [one.cosine[cid] for one in atlas.clusters]
     assert told(document, "nobody") == told(None, "a") == {}
-    lacking = replace(atlas.concepts[0], flags={"b": "matched"}, cosine={"b": 1.0})
-    some = replace(atlas, concepts=(lacking, *atlas.concepts[1:])).to_dict()
+    lacking = replace(atlas.clusters[0], flags={"b": "matched"}, cosine={"b": 1.0})
+    some = replace(atlas, concepts=(lacking, *atlas.clusters[1:])).to_dict()
     assert heard(**told(some, "a"))["flags"][0] == ""
     assert heard(None, None) is None

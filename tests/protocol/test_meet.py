@@ -230,8 +230,8 @@ def test_what_comes_after_a_run_knows_who_lacks_what(model, tmp_path):
 
 def test_the_atlas_shows_who_lacks_what(model):
     atlas = model.atlas_
-    assert len(atlas.concepts) == K
-    for concept in atlas.concepts:
+    assert len(atlas.clusters) == K
+    for concept in atlas.clusters:
         held = {cid for cid, share in concept.presence.items() if share}
         assert held == {cid for cid in DATA if concept.id in set(model.predict(DATA[cid], silos=cid))}
         assert all(concept.cosine[cid] > 0.5 for cid in held)

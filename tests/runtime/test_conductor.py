@@ -112,19 +112,19 @@ def test_the_atlas_of_a_silo_has_what_the_server_told(home, data, tmp_path):
     event = {"run": "r", "result": read_client_result(folder / CLIENT_RESULT), **how_it_ended(kit)}
     write_silo(words, ClientSource.read(kit), kit, event, Output(tmp_path / "ours"))
     atlas, whole = load_atlas(tmp_path / "ours"), MODEL.fit(data).atlas_
-    assert atlas.client_ids == ("south",)
-    for one, same in zip(atlas.concepts, whole.concepts, strict=True):
+    assert atlas.silos == ("south",)
+    for one, same in zip(atlas.clusters, whole.clusters, strict=True):
         assert one.presence == {"south": same.presence["south"]}
         assert one.flags == {"south": same.flags["south"]}
         assert one.cosine["south"] == pytest.approx(same.cosine["south"], abs=2e-4)
-    assert fmtc.load(tmp_path / "ours").atlas_.to_dict()["concepts"][0]["flags"] == atlas.concepts[0].flags
+    assert fmtc.load(tmp_path / "ours").atlas_.to_dict()["clusters"][0]["flags"] == atlas.clusters[0].flags
 
 
 def test_the_atlas_of_the_coordinator_is_that_of_all_silos(home, data, tmp_path):
     write_consensus(Words(quiet=True), tmp_path / "out", False, MODEL, home / "run" / RESULT, {"federation": "study"})
     atlas, whole = load_atlas(tmp_path / "out"), MODEL.fit(data).atlas_
-    assert [(one.presence, one.flags) for one in atlas.concepts] == [
-        (one.presence, one.flags) for one in whole.concepts
+    assert [(one.presence, one.flags) for one in atlas.clusters] == [
+        (one.presence, one.flags) for one in whole.clusters
     ]
     assert len(summarise(tmp_path / "out")["atlas"]["rows"]) == 3
 
@@ -192,7 +192,7 @@ def test_a_silo_that_was_set_aside_and_its_coordinator_are_told(three, tmp_path,
     write_consensus(words, tmp_path / "out", False, model, tmp_path / "run" / RESULT, {"federation": "study"})
     assert words.notes == [held_words(["west"])]
     atlas = load_atlas(tmp_path / "out")
-    assert atlas.client_ids == ("east", "north")
+    assert atlas.silos == ("east", "north")
     assert any("'west'" in note for note in atlas.notes)
     assert held_words(["west"]) in summarise(tmp_path / "out")["words"]
 

@@ -265,17 +265,28 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     return arrays, about
 
 
-def check_schema(path: Path, about: Any, kind: str, version: int) -> None:
-    """Raise `FileError` for a file of another kind or of a newer version of fmtc."""
+def check_schema(path: Path, about: Any, kind: str, version: int, oldest: int | None = None) -> None:
+    """Raise `FileError` for a file of another kind, or in a format that this fmtc does not read."""
     if not isinstance(about, Mapping):
         raise FileError(f"{path} is damaged: it does not hold a {kind}")
     if about.get("kind") != kind:
         raise FileError(f"{path} holds {about.get('kind')!r}, not {kind!r}")
     found = about.get("schema")
-    if not isinstance(found, int) or found > version:
-        raise FileError(
-            f"{path} was written in format {found}; this fmtc reads up to format {version}. Upgrade fmtc to read it."
-        )
+    if found != version and not (oldest is not None and isinstance(found, int) and oldest <= found < version):
+        older = isinstance(found, int) and found < version
+        advice = "Make it anew: it is of an older fmtc." if older else "Upgrade fmtc to read it."
+        raise FileError(f"{path} was written in format {found}; this fmtc reads format {version}. {advice}")
+
+
+@contextmanager
+def well_formed(path: Path) -> Iterator[None]:
+    """What goes wrong in the block, with the content of a file, is a `FileError` that names the file."""
+    try:
+        yield
+    except FmtcError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError, StopIteration) as error:
+        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
 
 
 # ------------------------------------------------------------------------------------------- the form of a document

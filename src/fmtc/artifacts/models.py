@@ -21,6 +21,7 @@ from .files import (
     new_folder,
     read_json,
     read_tensors,
+    well_formed,
     write_json,
     write_tensors,
 )
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
     from ..models import ClientModel, Presence
     from ..models.shared import Shared
 
-MODEL_FORMAT = 3
-CLIENT_FORMAT = 2
-COMMON_FORMAT = 1
+MODEL_FORMAT, OLDEST = 3, 2  # 2: of 0.1
 MODEL_FILE = "model.json"
+CLIENT: Mapping[str, Any] = {"kind": "fmtc client model", "schema": 2}
+COMMON: Mapping[str, Any] = {"kind": "fmtc common state", "schema": 1}
 COMMON_FILE = "common.tensors"  # what all clients have in common; a client's file ends in .safetensors
-PORTABLE = (bool, int, float, str, type(None))
+PORTABLE = (bool, int, float, str, dict, type(None))
 
 # What a reader relies on in model.json, in the language of `check_form`; `FMTC` checks the parameters.
 ROUND = {
@@ -43,25 +44,25 @@ ROUND = {
     "rank": COUNT, "bytes_up": COUNT, "bytes_down": COUNT, "seconds": float, "missing": [str], "refused?": COUNT,
     "step?": COUNT, "capped?": [str], "odd?": [str], "affinity?": ({str: float}, None),
 }  # fmt: skip
+COLUMNS = {
+    "columns": [
+        {"name": str, "kind": str, "levels": [str], "unit": str, "lower": (float, None), "upper": (float, None)}
+    ],
+    "id_column?": str,
+}
+TEXT = ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None)
+FILE = {"file": str, "sha256": str}
 MODEL = {
     "k?": COUNT,
-    "n_concepts?": COUNT,  # the same in formats before 3
+    "n_concepts?": COUNT,  # the same in folders of 0.1
     "params": {"n_clusters": (COUNT, {str: COUNT})},
     "n_features_in": COUNT,
     "feature_names_in": ([str], None),
-    "columns?": (
-        {
-            "columns": [
-                {"name": str, "kind": str, "levels": [str], "unit": str, "lower": (float, None), "upper": (float, None)}
-            ],
-            "id_column?": str,
-        },
-        None,
-    ),
-    "text?": ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None),
-    "clients": {str: {"file": str, "sha256": str, "presence?": [NUMBER], "told?": {"cosine": [float], "flags": [str]}}},
-    "held?": [str],
-    "common?": ({"file": str, "sha256": str}, None),
+    "columns": (dict, None),
+    "text": TEXT,
+    "clients": {str: FILE | {"presence?": [NUMBER], "told?": {"cosine": [float], "flags": [str]}}},
+    "held": [str],
+    "common": (FILE, None),
     "n_iter": COUNT,
     "converged": (bool, None),  # None: a silo of a federation does not know
     "stopped_because": str,
@@ -92,72 +93,54 @@ class SavedModel:
 def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Path:
     """Write a model to a folder, completely or not at all."""
     with new_folder(path, overwrite=overwrite) as folder:
-        clients = {}
+        clients: dict[str, Any] = {}
         names = file_names(saved.clients)
         for cid, client in saved.clients.items():
-            name = f"{names[cid]}.safetensors"
             arrays, rest = flatten(client)
-            about = {"kind": "fmtc client model", "schema": CLIENT_FORMAT, "client_id": cid}
-            write_tensors(folder / name, arrays, about | {"view": client.kind, "model": rest})
-            entry: dict[str, Any] = {"file": name, "sha256": _digest(folder / name)}
+            about = {**CLIENT, "client_id": cid, "view": client.kind, "model": rest}
+            clients[cid] = _write(folder / f"{names[cid]}.safetensors", arrays, about)
             if cid in saved.presence:
-                entry["presence"] = list(saved.presence[cid])
+                clients[cid]["presence"] = saved.presence[cid]
             if cid in saved.told:
-                cosine, flags = zip(*saved.told[cid], strict=True)
-                entry["told"] = {"cosine": list(cosine), "flags": list(flags)}
-            clients[cid] = entry
-        params = portable(saved.params)
-        if isinstance(given := saved.params.get("clusters_per_silo"), Mapping):
-            params["clusters_per_silo"] = {str(cid): int(value) for cid, value in given.items()}
+                clients[cid]["told"] = dict(zip(("cosine", "flags"), zip(*saved.told[cid], strict=True), strict=True))
         common = None
-        if saved.shared is not None:
-            write_shared(folder / COMMON_FILE, saved.shared)
-            common = {"file": COMMON_FILE, "sha256": _digest(folder / COMMON_FILE)}
+        if (shared := saved.shared) is not None:
+            arrays, rest = flatten(shared)
+            common = _write(folder / COMMON_FILE, arrays, {**COMMON, "shared": rest | {"view": shared.view}})
         about = {
             "kind": "fmtc model",
             "schema": MODEL_FORMAT,
-            "params": params,
+            "params": portable(saved.params),
             "k": next(iter(saved.clients.values())).k,
             "n_features_in": saved.n_features,
-            "feature_names_in": saved.feature_names,
-            "columns": None if saved.schema is None else saved.schema.to_dict(),
-            "text": None if saved.text is None else asdict(saved.text),
+            **columns_of(saved.feature_names, saved.schema, saved.text),
             "clients": clients,
             "held": saved.held,
             "common": common,
-            "n_iter": saved.n_iter,
-            "converged": saved.converged,
-            "stopped_because": saved.stopped_because,
-            "history": saved.history,
+            **{name: getattr(saved, name) for name in ("n_iter", "converged", "stopped_because", "history")},
         }
         write_json(folder / MODEL_FILE, about)
     return path
 
 
+def _write(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a file of arrays; what model.json says of it."""
+    write_tensors(path, arrays, about)
+    return {"file": path.name, "sha256": _digest(path)}
+
+
 def portable(params: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters that JSON can hold, by name; others are omitted."""
-    return {name: value for name, value in jsonable(params).items() if isinstance(value, PORTABLE) or name == "privacy"}
+    return {name: value for name, value in jsonable(params).items() if isinstance(value, PORTABLE)}
 
 
-def write_shared(path: Path, shared: Shared) -> None:
-    """Keep what all clients of a run have in common."""
-    arrays, rest = flatten(shared)
-    write_tensors(
-        path, arrays, {"kind": "fmtc common state", "schema": COMMON_FORMAT, "shared": rest | {"view": shared.view}}
-    )
-
-
-def read_shared(path: Path) -> Shared:
-    """Undo `write_shared`."""
-    from ..models.shared import SHARED
-
-    arrays, about = read_tensors(path)
-    check_schema(path, about, "fmtc common state", COMMON_FORMAT)
-    try:
-        found: Shared = unflatten(SHARED[about["shared"]["view"]], arrays, about["shared"])
-    except (KeyError, TypeError, AttributeError, ValueError, StopIteration) as error:
-        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
-    return found
+def columns_of(names: Sequence[str] | None, schema: Schema | None, text: TextRecipe | None) -> dict[str, Any]:
+    """What is known of columns, as models and kits keep it."""
+    return {
+        "feature_names_in": names,
+        "columns": None if schema is None else schema.to_dict(),
+        "text": None if text is None else asdict(text),
+    }
 
 
 def read_model(path: str | Path) -> SavedModel:
@@ -167,34 +150,24 @@ def read_model(path: str | Path) -> SavedModel:
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder; a saved model is a folder that contains {MODEL_FILE}")
     about = read_json(file)
-    check_schema(file, about, "fmtc model", MODEL_FORMAT)
-    if about["schema"] < 2:
-        raise FileError(f"{file} was written before version 0.1: fit the model again")
+    check_schema(file, about, "fmtc model", MODEL_FORMAT, OLDEST)
     check_form(file, about, MODEL)
-    d, names = about["n_features_in"], about["feature_names_in"]
-    k = about.get(
-        "k", about.get("n_concepts", about["params"]["n_clusters"])
-    )  # all clients of an older version had as many
+    d, k = about["n_features_in"], about.get("k") or about.get("n_concepts", 0)
     if not about["clients"]:
         raise FileError(f"{file} is damaged: it names no client")
-    if names is not None and len(names) != d:
-        raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
-    schema = read_schema(file, about.get("columns"), d)
+    names, schema, text = read_columns(file, about, d)
     return SavedModel(
-        params=current_settings(about["params"], k),
+        params=about["params"],
         clients={cid: _read_client(folder, cid, entry, d, k) for cid, entry in about["clients"].items()},
         n_features=d,
         feature_names=names,
-        text=TextRecipe(**about["text"]) if about.get("text") is not None else None,
-        n_iter=about["n_iter"],
-        converged=about["converged"],
-        stopped_because=about["stopped_because"],
-        history=about["history"],
+        text=text,
         schema=schema,
         presence=_read_presence(file, about["clients"], k),
         told=_read_told(file, about["clients"], k),
-        held=about.get("held", ()),
-        shared=_read_common(folder, about.get("common")),
+        held=about["held"],
+        shared=_read_common(folder, about["common"]),
+        **{name: about[name] for name in ("n_iter", "converged", "stopped_because", "history")},
     )
 
 
@@ -219,31 +192,6 @@ def _read_told(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, list
     return found
 
 
-def _read_common(folder: Path, entry: Mapping[str, str] | None) -> Shared | None:
-    if entry is None:
-        return None
-    path = folder / Path(entry["file"]).name  # never outside the folder
-    shared = read_shared(path)
-    if _digest(path) != entry["sha256"]:
-        raise FileError(f"{path} is not the file that {MODEL_FILE} describes: its checksum differs")
-    return shared
-
-
-def read_schema(file: Path, document: Mapping[str, Any] | None, d: int) -> Schema | None:
-    """The schema in a file about d columns, or a `FileError` that says what is wrong with it."""
-    if document is None:
-        return None
-    try:
-        schema = Schema.from_dict(document)
-    except DataError as error:
-        raise FileError(f"{file} is damaged: {error}") from None
-    if len(schema.columns) != d:
-        raise FileError(f"{file} is damaged: it describes {len(schema.columns)} columns of {d}")
-    return schema
-
-
-# ------------------------------------------------------------------------------------------- files of older versions
-
 # Settings that 0.1 has stored and that are no parameters any more: `n_concepts` is what `n_clusters` means now.
 GONE = ("solver", "n_concepts", "own_clusters", "client_weights", "calibration")
 
@@ -254,7 +202,7 @@ def current_settings(settings: Mapping[str, Any], k: int | None = None) -> dict[
     Parameters
     ----------
     settings : mapping
-        As they stand in the file; in format 2, those of a solver under ``solver``.
+        As they stand in the file; in those of 0.1, settings of a solver under ``solver``.
     k : int, optional
         Clusters of the model, where the settings may not say it.
 
@@ -275,29 +223,59 @@ def current_settings(settings: Mapping[str, Any], k: int | None = None) -> dict[
     return found
 
 
-# --------------------------------------------------------------------------------------------------------- one client
+def read_columns(
+    file: Path, about: Mapping[str, Any], d: int
+) -> tuple[list[str] | None, Schema | None, TextRecipe | None]:
+    """Names, schema and recipe of `columns_of`, of d columns; or a `FileError` that says what is wrong with them."""
+    names, columns, text = about["feature_names_in"], about["columns"], about["text"]
+    if names is not None and len(names) != d:
+        raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
+    schema = None
+    if columns is not None:
+        check_form(file, columns, COLUMNS, "columns")
+        try:
+            schema = Schema.from_dict(columns)
+        except (DataError, TypeError) as error:
+            raise FileError(f"{file} is damaged: {error}") from None
+        if len(schema.columns) != d:
+            raise FileError(f"{file} is damaged: it describes {len(schema.columns)} columns of {d}")
+    return names, schema, None if text is None else TextRecipe(**text)
 
 
 def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: int) -> ClientModel:
     from ..models import KINDS
 
-    path = folder / Path(entry["file"]).name  # never outside the folder
-    arrays, about = read_tensors(path)
-    check_schema(path, about, "fmtc client model", CLIENT_FORMAT)
-    if _digest(path) != entry["sha256"]:
-        raise FileError(f"{path} is not the file of client {cid!r} that {MODEL_FILE} describes: its checksum differs")
-    try:
+    path, arrays, about = _read(folder, entry, CLIENT, f"of client {cid!r} ")
+    with well_formed(path):
         model: ClientModel = unflatten(KINDS[about["view"]], arrays, about["model"])
         fits = model.fits(d, k)
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError, StopIteration) as error:
-        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
     if not fits:
         raise FileError(f"{path} is damaged: its arrays do not have the shapes of {d} features and {k} clusters")
     return model
 
 
+def _read_common(folder: Path, entry: Mapping[str, str] | None) -> Shared | None:
+    from ..models.shared import SHARED
+
+    if entry is None:
+        return None
+    path, arrays, about = _read(folder, entry, COMMON)
+    with well_formed(path):
+        shared: Shared = unflatten(SHARED[about["shared"]["view"]], arrays, about["shared"])
+    return shared
+
+
+def _read(
+    folder: Path, entry: Mapping[str, str], about: Mapping[str, Any], whose: str = ""
+) -> tuple[Path, dict[str, np.ndarray], dict[str, Any]]:
+    """A file of arrays that is the one that model.json describes."""
+    path = folder / Path(entry["file"]).name  # never outside the folder
+    arrays, found = read_tensors(path)
+    check_schema(path, found, about["kind"], about["schema"])
+    if _digest(path) != entry["sha256"]:
+        raise FileError(f"{path} is not the file {whose}that {MODEL_FILE} describes: its checksum differs")
+    return path, arrays, found
+
+
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-__all__ = ["SavedModel", "current_settings", "read_model", "write_model"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,18 @@ from ..kernels.encoding import expanded_width
 from ..models.shared import Published
 from ..schema import Schema
 from ..tables import TextRecipe
-from .files import COUNT, check_form, check_schema, new_folder, read_json, read_tensors, write_json, write_tensors
-from .models import current_settings, portable, read_schema
+from .files import (
+    COUNT,
+    check_form,
+    check_schema,
+    new_folder,
+    read_json,
+    read_tensors,
+    well_formed,
+    write_json,
+    write_tensors,
+)
+from .models import TEXT, columns_of, portable, read_columns
 from .states import flatten, unflatten
 
 KIT_FORMAT = 1
@@ -28,7 +38,7 @@ KIT = {
     "n_features_in": COUNT,
     "feature_names_in": ([str], None),
     "columns": (dict, None),
-    "text": ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None),
+    "text": TEXT,
     "concepts": [{"number": COUNT, "name": str}],
     "common": dict,
 }
@@ -62,9 +72,7 @@ def write_kit(path: Path, kit: JoinKit, *, overwrite: bool = False) -> Path:
         "silos": kit.published.n_silos,
         "params": params,
         "n_features_in": kit.n_features,
-        "feature_names_in": kit.feature_names,
-        "columns": None if kit.schema is None else kit.schema.to_dict(),
-        "text": None if kit.text is None else asdict(kit.text),
+        **columns_of(kit.feature_names, kit.schema, kit.text),
         "concepts": [{"number": j, "name": kit.names.get(j, "")} for j in range(kit.published.n_clusters)],
         "common": rest,
     }
@@ -90,25 +98,21 @@ def read_kit(path: str | Path) -> JoinKit:
     check_form(file, about, KIT)
     arrays, described = read_tensors(other)
     check_schema(other, described, "fmtc join kit", KIT_FORMAT)
-    d, names = about["n_features_in"], about["feature_names_in"]
-    if names is not None and len(names) != d:
-        raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
-    schema = read_schema(file, about["columns"], d)
+    d, n_clusters = about["n_features_in"], about["params"]["n_clusters"]
+    names, schema, text = read_columns(file, about, d)
     levels = () if schema is None or schema.is_plain else schema.levels
-    try:
+    with well_formed(other):
         published: Published = unflatten(Published, arrays, about["common"])
-        fits = published.fits(expanded_width(levels, d)) and published.n_clusters == about["params"]["n_clusters"]
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError, StopIteration) as error:
-        raise FileError(f"{other} is damaged: {type(error).__name__} {error}") from None
+        fits = published.fits(expanded_width(levels, d)) and published.n_clusters == n_clusters
     if not fits:
         raise FileError(f"{other} is damaged: its arrays do not have the shapes that {KIT_FILE} says")
     return JoinKit(
         published,
-        current_settings(about["params"]),
+        about["params"],
         d,
         None if names is None else tuple(names),
         schema,
-        None if about["text"] is None else TextRecipe(**about["text"]),
+        text,
         {line["number"]: line["name"] for line in about["concepts"] if line["name"]},
     )
 

@@ -47,7 +47,8 @@ REPORT_FORMAT = 2
 EXPLANATION = "explanation.json"
 EXPLANATION_FORMAT = 1
 ATLAS = "atlas.json"
-ATLAS_FORMAT = 1
+ATLAS_FORMAT = 2
+BEFORE = {"concepts": "clusters", "client_ids": "silos"}  # what parts of atlas.json were called in format 1
 TABLES = "tables"  # folder of a run: the tables that were given, with the cluster of each row
 OUTBOX = "outbox"  # folder of a run: what left each client
 OWN_ROWS = "Rows and shares are those of this silo alone. What the other silos of the run have is not known here."
@@ -120,7 +121,7 @@ _CLUSTERS = [
 ]  # fmt: skip
 EXPLAINED = {"clusters": _CLUSTERS, "silos": {str: _CLUSTERS}, "likeness": {str: [NUMBER]}, "notes": [str]}
 DRAWN = {  # what a reader relies on in atlas.json
-    "concepts": [
+    "clusters": [
         {
             "id": COUNT, "name": str, "presence": {str: NUMBER}, "cosine": {str: float}, "flags": {str: str},
             "top_features": [
@@ -129,7 +130,7 @@ DRAWN = {  # what a reader relies on in atlas.json
             ],
         },
     ],
-    "client_ids": [str],
+    "silos": [str],
     "notes": [str],
 }  # fmt: skip
 CONSENSUS_REPORT = ANY_REPORT | {"client_ids": [str], "missing": [str], "n_features?": COUNT}
@@ -415,8 +416,9 @@ def _read_words(file: Path, kind: str, newest: int, form: Mapping[str, Any]) -> 
     """A document of `_write_words`, checked; None where there is none."""
     if not file.is_file():
         return None
-    document: dict[str, Any] = read_json(file)
+    document: Any = read_json(file)
     check_schema(file, document, kind, newest)
+    document = {BEFORE.get(name, name): value for name, value in document.items()}
     check_form(file, document, form)
     return document
 
@@ -443,7 +445,7 @@ def read_explanation(folder: Path) -> Explanation | None:
 
 
 def write_atlas(folder: Path, atlas: Mapping[str, Any]) -> None:
-    """Keep in a run its concepts: `Atlas.to_dict`."""
+    """Keep in a run its atlas: `Atlas.to_dict`."""
     _write_words(folder / ATLAS, {"kind": "fmtc atlas", "schema": ATLAS_FORMAT, **atlas})
 
 
@@ -455,7 +457,7 @@ def read_atlas(folder: Path) -> Atlas | None:
     document = _read_words(file, "fmtc atlas", ATLAS_FORMAT, DRAWN)
     if document is None:
         return None
-    unknown = [flag for one in document["concepts"] for flag in one["flags"].values() if flag not in FLAGS]
+    unknown = [flag for one in document["clusters"] for flag in one["flags"].values() if flag not in FLAGS]
     if unknown:
         raise FileError(f"{file} is damaged: there is no flag {unknown[0]!r}")
     return Atlas.from_dict({name: document[name] for name in DRAWN})

@@ -145,9 +145,9 @@ def _tell(words: Words, folder: Path) -> dict[str, Any]:
 
 
 def _agreement(atlas: Atlas) -> str:
-    """How far hospitals agree on what the concepts are."""
-    flags = [flag for one in atlas.concepts for flag in one.flags.values()]
-    cosines = [value for one in atlas.concepts for value in one.cosine.values()]
+    """How far hospitals agree on what the clusters are."""
+    flags = [flag for one in atlas.clusters for flag in one.flags.values()]
+    cosines = [value for one in atlas.clusters for value in one.cosine.values()]
     same = sum(flag == "matched" for flag in flags)
     low, high = f"{min(cosines):.2f}", f"{max(cosines):.2f}"
     return (

@@ -28,7 +28,7 @@ class Wish:
                                     help="Name cluster N; labels, pages and plots of the run use it.")  # fmt: skip
     what: str = given(
         "--show", type=click.Choice(SHOWN), default=SHOWN[0], show_default=True,
-        help="atlas: the concepts and who has them; labels: those of all rows; model: silos, rounds, features; "
+        help="atlas: the clusters and who has them; labels: those of all rows; model: silos, rounds, features; "
         "influence: who pulls whom, and who was capped; wire: all messages, without RUN.",
     )  # fmt: skip
     top: int = given("--top", type=click.IntRange(1), default=4, show_default=True,
@@ -90,7 +90,7 @@ def explain(run: Path | None, file: Path | None, wish: Wish, joining: Joining, w
       fmtc explain run new.csv --client north --row 17
       fmtc explain run --rename 2=severe --rename 0="no symptoms"
       fmtc explain run --rename 2=                  (take a name back)
-      fmtc explain run --show atlas                 (concepts in words, who has them, how sure that is)
+      fmtc explain run --show atlas                 (clusters in words, who has them, how sure that is)
       fmtc explain run --show labels > labels.csv
       fmtc explain run --join north.csv --out north-with-clusters.csv
       fmtc explain run --join visits.csv --client north --id patient

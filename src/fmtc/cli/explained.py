@@ -1,4 +1,4 @@
-"""What `fmtc explain` says: clusters, concepts and single rows, in words and tables."""
+"""What `fmtc explain` says: clusters, the atlas and single rows, in words and tables."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..artifacts import runs
 from ..artifacts.files import read_json
 from ..describe import (
     Atlas,
+    AtlasCluster,
     Cluster,
-    Concept,
     Explanation,
     RowExplanation,
     empty_clusters_sentence,
@@ -96,26 +96,26 @@ def _shares(explanation: Explanation) -> Table:
 MOST = 8  # silos that have a column each
 SIGNS = {"matched": "", "unsure": " ?", "unique": " !"}
 FLAGGED = {
-    "unsure": "unsure: hardly more like this concept than like another, or little like it",
+    "unsure": "unsure: hardly more like this cluster than like another, or little like it",
     "unique": "unique: like nothing in the other silos",
 }
 
 
 def give_atlas(words: Words, run: Path) -> None:
-    """Show the concepts of a run: name, share in each silo, features, how alike silos are."""
+    """Show the clusters of a run: name, share in each silo, features, how alike silos are."""
     found = load_atlas(run)
     if not words.give(found.to_dict()):
         show_atlas(new_console(), found)
 
 
 def show_atlas(console: Console, atlas: Atlas, *, features: bool = True) -> None:
-    """Concepts down, silos across and, unless `features` is False, below the features of each concept."""
+    """Clusters down, silos across and, unless `features` is False, below the features of each cluster."""
     console.print(_atlas_table(atlas))
-    flags = {flag for one in atlas.concepts for flag in one.flags.values()}
+    flags = {flag for one in atlas.clusters for flag in one.flags.values()}
     said = [f"{SIGNS[flag].strip()} {what}" for flag, what in FLAGGED.items() if flag in flags]
-    if said and len(atlas.client_ids) <= MOST:
+    if said and len(atlas.silos) <= MOST:
         show(console, "; ".join(said), "dim")
-    for one in atlas.concepts if features else ():
+    for one in atlas.clusters if features else ():
         if one.top_features:
             show(console, Text.assemble((f"{one.id:>3}  ", "bold"), ", ".join(map(str, one.top_features))))
     for note in atlas.notes:
@@ -123,31 +123,31 @@ def show_atlas(console: Console, atlas: Atlas, *, features: bool = True) -> None
 
 
 def _atlas_table(atlas: Atlas) -> Table:
-    """Of each concept its name, if any has one, and the share of each silo's rows; of many silos, a summary."""
-    silos = atlas.client_ids
+    """Of each cluster its name, if any has one, and the share of each silo's rows; of many silos, a summary."""
+    silos = atlas.silos
     nowhere = "in no silo" if len(silos) > 1 else "not in this silo"
-    names = [Text(one.name) if one.is_somewhere else Text(nowhere, "dim") for one in atlas.concepts]
+    names = [Text(one.name) if one.is_somewhere else Text(nowhere, "dim") for one in atlas.clusters]
     columns = {"<name": names} if any(map(len, names)) else {}  # rows give names: a coordinator has none
     if len(silos) > MOST:
-        columns["<silos"] = [Text(_many(one)) for one in atlas.concepts]
+        columns["<silos"] = [Text(_many(one)) for one in atlas.clusters]
     else:
         for cid in silos:
-            shares = zip(atlas.shares(cid), atlas.concepts, strict=True)
+            shares = zip(atlas.shares(cid), atlas.clusters, strict=True)
             columns[f">{cid}"] = [Text(share + SIGNS.get(one.flags.get(cid, ""), "")) for share, one in shares]
-    table = new_table(">concept", *columns)
-    for one, *cells in zip(atlas.concepts, *columns.values(), strict=True):
+    table = new_table(">cluster", *columns)
+    for one, *cells in zip(atlas.clusters, *columns.values(), strict=True):
         table.add_row(str(one.id), *cells)
     return table
 
 
-def _many(concept: Concept) -> str:
+def _many(cluster: AtlasCluster) -> str:
     """Such as: in 14 of 20, 3 to 31 %; 2 unsure."""
-    shares = [share for share in concept.presence.values() if share]
-    has = sum(share is None or share > 0 for share in concept.presence.values())
-    said = f"in {has} of {len(concept.presence)}"
+    shares = [share for share in cluster.presence.values() if share]
+    has = sum(share is None or share > 0 for share in cluster.presence.values())
+    said = f"in {has} of {len(cluster.presence)}"
     if shares:
         said += f", {100 * min(shares):.0f} to {100 * max(shares):.0f} %"
-    counts = {flag: list(concept.flags.values()).count(flag) for flag in FLAGGED}
+    counts = {flag: list(cluster.flags.values()).count(flag) for flag in FLAGGED}
     return "; ".join([said, *(f"{n} {flag}" for flag, n in counts.items() if n)])
 
 

@@ -130,7 +130,7 @@ def _table(
     more: dict[str, Any] = {"outliers": far if marks.outliers else None}
     more["confidence"] = confidence if marks.abstain is not None else None
     if not marks.append:
-        return runs.label_table(silos, labels, P, clients=reading.silo_column is not None, proba=marks.proba, **more)
+        return runs.label_table(silos, labels, P, silos=reading.silo_column is not None, proba=marks.proba, **more)
     sure = [p[np.arange(len(own)), own] for own, p in zip(labels, P, strict=True)]
     rows, clusters, top = map(np.concatenate, ([silo.rows for silo in silos], labels, sure))
     flat: dict[str, Any] = {name: None if part is None else np.concatenate(part) for name, part in more.items()}

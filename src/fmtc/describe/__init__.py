@@ -1,6 +1,6 @@
 """What clusters are, in words: facts first, then how they are worded."""
 
-from .atlas import FLAGS, Atlas, Concept, Feature, draw, draw_models, presence_of
+from .atlas import FLAGS, Atlas, AtlasCluster, Feature, draw, draw_models, presence_of
 from .clusters import Cluster, Difference, Explanation, Histogram, explain_silos, percents_of
 from .features import Features, Lookup
 from .reasons import RowExplanation, explain_row
@@ -10,8 +10,8 @@ __all__ = [
     "FEW",
     "FLAGS",
     "Atlas",
+    "AtlasCluster",
     "Cluster",
-    "Concept",
     "Difference",
     "Explanation",
     "Feature",

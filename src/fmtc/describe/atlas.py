@@ -1,4 +1,4 @@
-"""The atlas: which concepts a federation has, by their features, who has them, and how sure that is. Needs no row."""
+"""The atlas: which clusters a federation has, by their features, who has them, and how sure that is. Needs no row."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ from .words import (
 
 Array = np.ndarray
 
-TOP = 10  # features of a concept
-UNIQUE = 0.3  # cosine to the other members below which a concept is the silo's own
+TOP = 10  # features of a cluster
+UNIQUE = 0.3  # cosine to the other members below which a cluster is the silo's own
 SURE = 0.5  # cosine from which a member is matched, if it leads
-LEAD = 0.1  # over the second concept
+LEAD = 0.1  # over the second cluster
 LEAST = 0.15  # of the median weight of a feature: a silo with a smaller one does not differ in its direction
 MATCHED, UNSURE, ALONE = FLAGS = ("matched", "unsure", "unique")
 
 
 @dataclass(frozen=True)
 class Feature(Named):
-    """A column, a level of a category, or a word, and how much a concept has of it.
+    """A column, a level of a category, or a word, and how much a cluster has of it.
 
     Parameters
     ----------
     column : str
     weight : float
-        How far the concept lies along the feature, in units that all silos share and relative to the length of all of
+        How far the cluster lies along the feature, in units that all silos share and relative to the length of all of
         its weights: -1 to 1.
     amount : float, optional
-        Mixture view and private runs: how far the concept's mean lies from that of the silo, in the units of the
+        Mixture view and private runs: how far the cluster's mean lies from that of the silo, in the units of the
         table; of a level, the difference of its share. None in the graph view, whose weights are no means.
     level : str
         Of a category.
     unit : str
     kind : {"number", "category", "word"}
     agreed : bool
-        Whether it has a direction; not where silos that have the concept differ in it.
+        Whether it has a direction; not where silos that have the cluster differ in it.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class Feature(Named):
 
 
 @dataclass(frozen=True)
-class Concept:
+class AtlasCluster:
     """What clusters of several silos have in common.
 
     Parameters
@@ -105,12 +105,12 @@ class Concept:
     top_features : tuple of Feature
         At most ten, the strongest first: of tables with either sign, of texts the words that it has more of.
     presence : dict of str to float or None
-        Share of each silo's rows; 0 where it lacks the concept, None for fewer than five rows. Where a silo has such
+        Share of each silo's rows; 0 where it lacks the cluster, None for fewer than five rows. Where a silo has such
         small clusters, shares are those among its other rows, so that nobody can compute the rest.
     cosine : dict of str to float
-        Of the silo's cluster to the mean of the concept's other members, by their features; 0 if there is no other.
+        Of the silo's cluster to the mean of those of its number elsewhere, by their features; 0 if there is no other.
     flags : dict of str to str
-        ``"matched"``, ``"unsure"`` (cosine below 0.5, or less than 0.1 above that to another concept) or ``"unique"``
+        ``"matched"``, ``"unsure"`` (cosine below 0.5, or less than 0.1 above that to another cluster) or ``"unique"``
         (no other silo has it, or a cosine below 0.3).
     """
 
@@ -126,15 +126,15 @@ class Concept:
         """Whether any silo has it, as far as that is known."""
         return not self.presence or any(share is None or share for share in self.presence.values())
 
-    def share(self, client: str) -> str:
+    def share(self, silo: str) -> str:
         """The share of one silo as people may see it."""
-        if client not in self.presence:
+        if silo not in self.presence:
             return ""
-        known = self.presence[client]
+        known = self.presence[silo]
         return f"< {FEW}" if known is None else percent(known) if known else "–"
 
     def __str__(self) -> str:
-        lines = [f"concept {self.id}{': ' + self.name if self.name else ''}"]
+        lines = [f"cluster {self.id}{': ' + self.name if self.name else ''}"]
         if self.top_features:
             lines.append("  " + ", ".join(map(str, self.top_features)))
         silos = dict.fromkeys([*self.presence, *self.cosine])
@@ -147,12 +147,12 @@ class Concept:
 
 @dataclass(frozen=True)
 class Atlas(Document):
-    """The concepts of a federation.
+    """The clusters of a federation.
 
     Parameters
     ----------
-    concepts : tuple of Concept
-    client_ids : tuple of str
+    clusters : tuple of AtlasCluster
+    silos : tuple of str
         Silos that are known here.
     notes : tuple of str
 
@@ -162,53 +162,53 @@ class Atlas(Document):
     >>> rng = np.random.default_rng(0)
     >>> X = {name: np.repeat([[0.0, 9.0], [6.0, 0.0]], 20, axis=0) + rng.normal(size=(40, 2)) for name in ("a", "b")}
     >>> atlas = fmtc.FMTC(2, random_state=0).fit(X).atlas_
-    >>> len(atlas.concepts), atlas.concepts[0].presence, set(atlas.concepts[0].flags.values())
+    >>> len(atlas.clusters), atlas.clusters[0].presence, set(atlas.clusters[0].flags.values())
     (2, {'a': 0.5, 'b': 0.5}, {'matched'})
     """
 
-    concepts: tuple[Concept, ...]
-    client_ids: tuple[str, ...] = ()
+    clusters: tuple[AtlasCluster, ...]
+    silos: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def names(self) -> dict[int, str]:
-        """Name of each concept that has one."""
-        return {concept.id: concept.name for concept in self.concepts if concept.name}
+        """Name of each cluster that has one."""
+        return {cluster.id: cluster.name for cluster in self.clusters if cluster.name}
 
-    def shares(self, client: str) -> list[str]:
-        """The shares of one silo in all concepts as people may see them; they add up."""
-        known = percents([one.presence.get(client) or 0.0 for one in self.concepts])
-        pairs = zip(self.concepts, known, strict=True)
-        return [share if one.presence.get(client) else one.share(client) for one, share in pairs]
+    def shares(self, silo: str) -> list[str]:
+        """The shares of one silo in all clusters as people may see them; they add up."""
+        known = percents([one.presence.get(silo) or 0.0 for one in self.clusters])
+        pairs = zip(self.clusters, known, strict=True)
+        return [share if one.presence.get(silo) else one.share(silo) for one, share in pairs]
 
     @property
     def lone(self) -> tuple[str, ...]:
-        """Silos all of whose concepts are unique: they have none in common with any other."""
-        flags = {cid: {one.flags[cid] for one in self.concepts if cid in one.flags} for cid in self.client_ids}
+        """Silos all of whose clusters are unique: they have none in common with any other."""
+        flags = {cid: {one.flags[cid] for one in self.clusters if cid in one.flags} for cid in self.silos}
         return tuple(cid for cid, found in flags.items() if found == {ALONE})
 
     def renamed(self, names: Mapping[int, str]) -> Atlas:
         """The same with the names of `Explanation.names`, or others; an empty one takes a name back."""
-        return replace(self, concepts=tuple(replace(one, name=names.get(one.id, one.name)) for one in self.concepts))
+        return replace(self, clusters=tuple(replace(one, name=names.get(one.id, one.name)) for one in self.clusters))
 
     def __str__(self) -> str:
-        m = len(self.client_ids)
+        m = len(self.silos)
         where = f" in {m} silo{'' if m == 1 else 's'}" if m else ""
-        return "\n".join([f"{len(self.concepts)} concepts{where}", *map(str, self.concepts), *self.notes])
+        return "\n".join([f"{len(self.clusters)} clusters{where}", *map(str, self.clusters), *self.notes])
 
     def _repr_html_(self) -> str:
-        """A table for notebooks: concepts down, silos across; everything in it is escaped."""
-        signs, shares = {MATCHED: "", UNSURE: " ?", ALONE: " !"}, {cid: self.shares(cid) for cid in self.client_ids}
+        """A table for notebooks: clusters down, silos across; everything in it is escaped."""
+        signs, shares = {MATCHED: "", UNSURE: " ?", ALONE: " !"}, {cid: self.shares(cid) for cid in self.silos}
         named = [("name", True)] if self.names else []
-        heads = [("concept", False), *named, *((cid, False) for cid in self.client_ids), ("features", True)]
+        heads = [("cluster", False), *named, *((cid, False) for cid in self.silos), ("features", True)]
         lines = [
             [
                 str(one.id),
                 *([one.name] if named else []),
-                *(shares[cid][j] + (signs[one.flags[cid]] if cid in one.flags else "") for cid in self.client_ids),
+                *(shares[cid][j] + (signs[one.flags[cid]] if cid in one.flags else "") for cid in self.silos),
                 ", ".join(map(str, one.top_features)),
             ]
-            for j, one in enumerate(self.concepts)
+            for j, one in enumerate(self.clusters)
         ]
         return html_table(heads, lines, ["? unsure, ! unique to this silo", *self.notes])
 
@@ -216,8 +216,8 @@ class Atlas(Document):
 # --------------------------------------------------------------------------------------------------- what silos know
 
 
-def presence_of(labels: Any, n_concepts: int, least: int = FEW) -> Presence:
-    """Share of each concept in a silo's rows; None for fewer than `least`, and then the others are among the rest.
+def presence_of(labels: Any, n_clusters: int, least: int = FEW) -> Presence:
+    """Share of each cluster in a silo's rows; None for fewer than `least`, and then the others are among the rest.
 
     Examples
     --------
@@ -228,7 +228,7 @@ def presence_of(labels: Any, n_concepts: int, least: int = FEW) -> Presence:
     >>> presence_of(np.repeat([0, 1, 2], [30, 10, 2]), 3)  # not 30/42: the two rows would follow
     (0.75, 0.25, None)
     """
-    counts = np.bincount(np.asarray(labels, dtype=np.int64), minlength=n_concepts)
+    counts = np.bincount(np.asarray(labels, dtype=np.int64), minlength=n_clusters)
     shown = int(counts[counts >= least].sum())
     return tuple(None if 0 < n < least else round(n / shown, 4) if n else 0.0 for n in counts.tolist())
 
@@ -237,15 +237,15 @@ def presence_of(labels: Any, n_concepts: int, least: int = FEW) -> Presence:
 
 
 class Compared(NamedTuple):
-    """How alike the members of concepts are; one row for each silo."""
+    """How alike the members of clusters are; one row for each silo."""
 
-    there: Array  # m x k of bool: the silo has the concept
+    there: Array  # m x k of bool: the silo has the cluster
     cosine: Array  # m x k, to the mean of the other members; 0 without any
     flags: Array  # m x k, a place in `FLAGS`
 
 
 def compare(signatures: Sequence[Array], presence: Sequence[Presence | None]) -> Compared:
-    """Each silo's concepts against the mean of the same ones, and of all others, in the other silos.
+    """Each silo's clusters against the mean of the same ones, and of all others, in the other silos.
 
     Clusters of fewer than five rows are compared, but do not count in what others are compared with.
 
@@ -301,14 +301,14 @@ def draw(
 
     Parameters
     ----------
-    members : mapping of client to Member
-        All with the same number of concepts. The features of one need not be those of another.
+    members : mapping of silo to Member
+        All with the same number of clusters. The features of one need not be those of another.
     features : Features or None
-        None where columns were replaced by others: no concept has features of its own.
-    told : mapping of client to sequence of (cosine, flag), optional
-        What the server of a federation has said of the concepts of silos whose others are not known here.
+        None where columns were replaced by others: no cluster has features of its own.
+    told : mapping of silo to sequence of (cosine, flag), optional
+        What the server of a federation has said of the clusters of silos whose others are not known here.
     matched : bool
-        Whether the same number means the same concept in all silos.
+        Whether the same number means the same cluster in all silos.
     notes : sequence of str
     silos : bool
         Whether silos are told apart: not where what is known is that of all together.
@@ -332,20 +332,20 @@ def draw(
         told = {cid: [(round(float(found.cosine[t, j]), 4), FLAGS[found.flags[t, j]]) for j in range(k)]
                 for t, cid in enumerate(ids)}  # fmt: skip
     shown = {cid: (members[cid].presence, found.there[t]) for t, cid in enumerate(ids if silos else ())}
-    concepts = tuple(_concept(j, picked[j], shown, told) for j in range(k))
-    atlas = Atlas(concepts, tuple(shown))
+    clusters = tuple(_cluster(j, picked[j], shown, told) for j in range(k))
+    atlas = Atlas(clusters, tuple(shown))
     return replace(atlas, notes=(*notes, *_notes(atlas, features, matched, held, silos and not told)))
 
 
 def _notes(atlas: Atlas, features: Features | None, matched: bool, held: Sequence[str], alone: bool) -> Iterator[str]:
     """What must be known to read an atlas."""
-    several = len(atlas.client_ids) > 1
+    several = len(atlas.silos) > 1
     if several and not matched:
         yield UNMATCHED
     if features is not None and features.is_hashed:
         yield HASHED
     if held:
-        yield held_words(held) + ("" if set(atlas.client_ids) & set(held) else " The atlas leaves them out.")
+        yield held_words(held) + ("" if set(atlas.silos) & set(held) else " The atlas leaves them out.")
     elif alone:
         yield ALL_ALONE
     if several and matched and atlas.lone:
@@ -354,15 +354,15 @@ def _notes(atlas: Atlas, features: Features | None, matched: bool, held: Sequenc
         yield LIFTED
 
 
-def _concept(
+def _cluster(
     j: int, features: tuple[Feature, ...], shown: Mapping[str, tuple[Presence | None, Array]],
     told: Mapping[str, Sequence[tuple[float, str]]],
-) -> Concept:  # fmt: skip
-    """A concept, and what is known of each silo: its shares, which concepts it has, and what was told of them."""
+) -> AtlasCluster:  # fmt: skip
+    """A cluster, and what is known of each silo: its shares, which clusters it has, and what was told of them."""
     presence = {cid: own[j] for cid, (own, _) in shown.items() if own is not None}
     flagged = {cid: told[cid][j] for cid, (_, there) in shown.items() if there[j] and cid in told and told[cid][j][1]}
     cosine, flags = {cid: one for cid, (one, _) in flagged.items()}, {cid: one for cid, (_, one) in flagged.items()}
-    return Concept(j, "", features, presence, cosine, flags)
+    return AtlasCluster(j, "", features, presence, cosine, flags)
 
 
 def _spread_out(values: Array, features: Array, columns: Array) -> Array:
@@ -377,7 +377,7 @@ def _spread_out(values: Array, features: Array, columns: Array) -> Array:
 def _together(
     S: Sequence[Array], members: Sequence[Member], columns: Array, there: Array
 ) -> tuple[Array, Array | None, Array]:
-    """Of each concept, the mean direction of its members at length 1, their mean amounts, and where they agree; k x f.
+    """Of each cluster, the mean direction of its members at length 1, their mean amounts, and where they agree; k x f.
 
     They do not where a member's weight has another sign and is not small beside those of the others, nor where the
     mean amount has.
@@ -405,7 +405,7 @@ def _together(
 def _picked(
     direction: Array, amounts: Array | None, agreed: Array, columns: Array, features: Features
 ) -> list[tuple[Feature, ...]]:
-    """The strongest features of each concept, a category by the level that says most."""
+    """The strongest features of each cluster, a category by the level that says most."""
     strength = direction if features.is_text else np.abs(direction)
     many = 4 * TOP  # some columns have no known word, some are levels of one category
     orders = [order[strength[j, order] > 0] for j, order in enumerate(np.argsort(-strength, axis=1)[:, :many])]
@@ -439,10 +439,10 @@ def draw_models(
 
     Parameters
     ----------
-    models : mapping of client to ClientModel
+    models : mapping of silo to ClientModel
     features : Features
-    presence : mapping of client to Presence
-        Of those clients of which it is known.
+    presence : mapping of silo to Presence
+        Of those silos of which it is known.
     told, matched, held
         As in `draw`.
     """
@@ -453,4 +453,4 @@ def draw_models(
     return draw(members, None if lifted else features, told=told, matched=matched, held=held)
 
 
-__all__ = ["Atlas", "Concept", "Feature", "compare", "draw", "draw_models", "presence_of"]
+__all__ = ["Atlas", "AtlasCluster", "Feature", "compare", "draw", "draw_models", "presence_of"]

@@ -198,11 +198,11 @@ class Explanation(Document):
         """Name of each cluster that has one, given or in words."""
         return {cluster.cluster: cluster.name for cluster in self.clusters if cluster.name}
 
-    def of(self, client: Any) -> tuple[Cluster, ...]:
+    def of(self, silo: Any) -> tuple[Cluster, ...]:
         """The clusters of one silo."""
-        if str(client) not in self.silos:
-            raise DataError(f"there is no silo {str(client)!r} here; there are {', '.join(map(repr, self.silos))}")
-        return self.silos[str(client)]
+        if str(silo) not in self.silos:
+            raise DataError(f"there is no silo {str(silo)!r} here; there are {', '.join(map(repr, self.silos))}")
+        return self.silos[str(silo)]
 
     def renamed(self, names: Mapping[int, str]) -> Explanation:
         """The same with given names; an empty one takes a name back."""
@@ -213,7 +213,7 @@ class Explanation(Document):
         def with_names(clusters: Sequence[Cluster]) -> tuple[Cluster, ...]:
             return tuple(replace(one, given=names.get(one.cluster, one.given)) for one in clusters)
 
-        silos = {client: with_names(clusters) for client, clusters in self.silos.items()}
+        silos = {silo: with_names(clusters) for silo, clusters in self.silos.items()}
         return replace(self, clusters=with_names(self.clusters), silos=silos)
 
     def __str__(self) -> str:
@@ -254,9 +254,9 @@ def explain_silos(
 
     Parameters
     ----------
-    rows : mapping of client to array or sparse array of shape (n_samples, n_features)
+    rows : mapping of silo to array or sparse array of shape (n_samples, n_features)
         As the table has it: numbers, codes of categories, NaN where a cell is missing; of texts tf-idf weights.
-    labels : mapping of client to array of int of shape (n_samples,)
+    labels : mapping of silo to array of int of shape (n_samples,)
     features : Features
         What columns are called. Of texts whose words are not known, a note says so.
     n_clusters : int, optional
@@ -273,18 +273,18 @@ def explain_silos(
     -------
     Explanation
     """
-    y = {client: np.asarray(labels[client]).astype(np.int64, copy=False) for client in rows}
+    y = {silo: np.asarray(labels[silo]).astype(np.int64, copy=False) for silo in rows}
     k = n_clusters or 1 + max((int(part.max(initial=0)) for part in y.values()), default=0)
-    common = [client for client in rows if client not in held] or list(rows)
+    common = [silo for silo in rows if silo not in held] or list(rows)
     table = Table.of(rows, features)
     parts, sizes = _contrasted(table, rows, y, k, common)
     found = _Found.of(table, parts, sizes, rows, y, common)
     clusters = found.clusters(ALL)
     words = [one.words for one in clusters] if matched else None
-    silos = {client: found.clusters(client, words if client in common else None) for client in rows}
+    silos = {silo: found.clusters(silo, words if silo in common else None) for silo in rows}
     alike: dict[str, tuple[float | None, ...]] = dict.fromkeys(rows, (None,) * k)
-    alike |= _likeness({client: parts[client] for client in common}, sizes)
-    notes = _notes(features, matched or len(rows) < 2, [client for client in rows if client in held])
+    alike |= _likeness({silo: parts[silo] for silo in common}, sizes)
+    notes = _notes(features, matched or len(rows) < 2, [silo for silo in rows if silo in held])
     return Explanation(clusters, silos, alike, notes).renamed(names or {})
 
 
@@ -292,10 +292,10 @@ def _contrasted(
     table: Table, rows: Mapping[str, Any], labels: Mapping[str, Array], k: int, common: Sequence[str]
 ) -> tuple[dict[str, Contrasts], dict[str, Array]]:
     """Contrasts and sizes of the clusters of each silo, and of all those that have common clusters."""
-    parts = {client: table.contrasts(X, labels[client], k) for client, X in rows.items()}
-    sizes = {client: np.bincount(labels[client], minlength=k) for client in rows}
-    own, is_text = [sizes[client] for client in common], table.features.is_text
-    together = Contrasts.averaged([parts[client] for client in common], own, is_text)
+    parts = {silo: table.contrasts(X, labels[silo], k) for silo, X in rows.items()}
+    sizes = {silo: np.bincount(labels[silo], minlength=k) for silo in rows}
+    own, is_text = [sizes[silo] for silo in common], table.features.is_text
+    together = Contrasts.averaged([parts[silo] for silo in common], own, is_text)
     return parts | {ALL: together}, sizes | {ALL: np.sum(own, axis=0)}
 
 
@@ -327,34 +327,34 @@ class _Found:
         labels: Mapping[str, Array], common: Sequence[str],
     ) -> _Found:  # fmt: skip
         """Features that are worth telling, and how columns are spread."""
-        picks = {client: table.picked(part, sizes[client]) for client, part in parts.items()}
+        picks = {silo: table.picked(part, sizes[silo]) for silo, part in parts.items()}
         chosen = np.unique([i for some in picks.values() for picked in some for i in picked]).astype(np.int64)
         columns = np.unique(table.columns[chosen]).tolist()
         words = table.features.known_words(columns)
         if table.features.is_text:
-            return cls(table, parts, sizes, picks, words, {}, {client: {} for client in parts})
-        edges = table.edges({client: rows[client] for client in common}, columns)
+            return cls(table, parts, sizes, picks, words, {}, {silo: {} for silo in parts})
+        edges = table.edges({silo: rows[silo] for silo in common}, columns)
         k = len(sizes[ALL])
-        counts = {client: table.counts(X, labels[client], k, columns, edges) for client, X in rows.items()}
-        counts[ALL] = {j: np.sum([counts[client][j] for client in common], axis=0) for j in columns}
+        counts = {silo: table.counts(X, labels[silo], k, columns, edges) for silo, X in rows.items()}
+        counts[ALL] = {j: np.sum([counts[silo][j] for silo in common], axis=0) for j in columns}
         return cls(table, parts, sizes, picks, words, edges, counts)
 
-    def clusters(self, client: str, words: Sequence[str] | None = None) -> tuple[Cluster, ...]:
+    def clusters(self, silo: str, words: Sequence[str] | None = None) -> tuple[Cluster, ...]:
         """The clusters of a silo, or of all; `words` are those of all."""
-        n, is_text, columns = self.sizes[client], self.table.features.is_text, self.table.columns
+        n, is_text, columns = self.sizes[silo], self.table.features.is_text, self.table.columns
         differences = [
-            tuple(self._difference(client, j, i) for i in some if not is_text or int(columns[i]) in self.words)
-            for j, some in enumerate(self.picks[client])
+            tuple(self._difference(silo, j, i) for i in some if not is_text or int(columns[i]) in self.words)
+            for j, some in enumerate(self.picks[silo])
         ]
         shares, words = n / max(int(n.sum()), 1), _names(differences, n) if words is None else words
         return tuple(Cluster(j, int(n[j]), float(shares[j]), differences[j], words[j]) for j in range(len(n)))
 
-    def _difference(self, client: str, j: int, i: int) -> Difference:
+    def _difference(self, silo: str, j: int, i: int) -> Difference:
         """What sets cluster j apart in feature i."""
-        part, features, column = self.parts[client], self.table.features, int(self.table.columns[i])
+        part, features, column = self.parts[silo], self.table.features, int(self.table.columns[i])
         levels, level, histogram = features.levels_of(column), int(self.table.level[i]), None
-        if column in self.counts[client]:
-            counts = self.counts[client][column]
+        if column in self.counts[silo]:
+            counts = self.counts[silo][column]
             edges = () if levels else tuple(self.edges[column].tolist())
             outside = counts.sum(axis=0) - counts[j]
             histogram = Histogram(tuple(counts[j].tolist()), tuple(outside.tolist()), edges, levels)
@@ -367,13 +367,13 @@ class _Found:
 
 def _likeness(parts: Mapping[str, Contrasts], sizes: Mapping[str, Array]) -> dict[str, tuple[float | None, ...]]:
     """Cosine of the differences of each cluster with the mean of those of the same number in the other silos."""
-    large = np.array([sizes[client] >= FEW for client in parts])
+    large = np.array([sizes[silo] >= FEW for silo in parts])
     signatures = np.where(large[:, :, None], np.nan_to_num([part.effect for part in parts.values()]), 0.0)
     found = likeness(signatures, large)
     told = np.where(has_direction(signatures) & found.met, found.cosine, np.nan)
     return {
-        client: tuple(None if np.isnan(value) else float(value) for value in row)
-        for client, row in zip(parts, told, strict=True)
+        silo: tuple(None if np.isnan(value) else float(value) for value in row)
+        for silo, row in zip(parts, told, strict=True)
     }
 
 

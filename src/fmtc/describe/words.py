@@ -23,10 +23,10 @@ UNMATCHED = (
 )
 
 
-LIFTED = "The columns were replaced by others (lift), so that no concept has features of its own; `explain` needs rows."
-PUBLIC = "A private run: concepts are what is public of all silos together; who has how much of them is not known here."
-SUMMED = "The server saw sums only: it knows the concepts of all silos together, and nothing of a single one."
-ALL_ALONE = "One silo, by itself: there is no other to compare its concepts with."
+LIFTED = "The columns were replaced by others (lift), so that no cluster has features of its own; `explain` needs rows."
+PUBLIC = "A private run: clusters are what is public of all silos together; who has how much of them is not known here."
+SUMMED = "The server saw sums only: it knows the clusters of all silos together, and nothing of a single one."
+ALL_ALONE = "One silo, by itself: there is no other to compare its clusters with."
 
 
 def held_words(held: Sequence[str], kept: Mapping[str, str | None] | None = None) -> str:
@@ -62,11 +62,11 @@ def held_words(held: Sequence[str], kept: Mapping[str, str | None] | None = None
 
 
 def lone_words(lone: Sequence[str]) -> str:
-    """That silos have no concept in common with any other, in a sentence."""
+    """That silos have no cluster in common with any other, in a sentence."""
     names = ", ".join(map(repr, lone[:5])) + (f" and {len(lone) - 5} more" if len(lone) > 5 else "")
     have, their, them = ("has", "its", "it") if len(lone) == 1 else ("have", "their", "them")
     return (
-        f"{names} {have} no concept in common with any other silo: {their} clusters are {their} own, and the others "
+        f"{names} {have} no cluster in common with any other silo: {their} clusters are {their} own, and the others "
         f"can teach {them} little"
     )
 

@@ -16,7 +16,7 @@ from ..settings import Settings
 
 Array = np.ndarray
 
-# Adjusted Rand index of own and published labels from which the guide is kept. A mixture follows the common concepts
+# Adjusted Rand index of own and published labels from which the guide is kept. A mixture follows the common clusters
 # only as far as silos are alike (kappa), so that it can be trusted earlier; docs/how-to/join-later.md.
 AGREED = {"graph": 0.5, "mixture": 0.2}
 GUIDES = ("auto", True, False)
@@ -37,7 +37,7 @@ class Joined:
     moved : float
         Share of the rows whose cluster is another one than without the federation, numbers apart; 0 if not guided.
     likeness : tuple of float
-        Of each cluster, how like the published concept of that number it is: rows in common, of all rows in either.
+        Of each cluster, how like the published cluster of that number it is: rows in common, of all rows in either.
         Low where a silo has something else.
     """
 
@@ -99,7 +99,7 @@ def _reason(agreement: float, guided: bool, guide: bool | str) -> str:
 
 
 def _likeness(labels: Array, offered: Array, k: int) -> tuple[float, ...]:
-    """Of each cluster, the rows it has in common with the published concept of its number, of all in either."""
+    """Of each cluster, the rows it has in common with the published cluster of its number, of all in either."""
     either = [np.count_nonzero((labels == j) | (offered == j)) for j in range(k)]
     both = [np.count_nonzero((labels == j) & (offered == j)) for j in range(k)]
     return tuple(float(b / e) if e else 0.0 for b, e in zip(both, either, strict=True))

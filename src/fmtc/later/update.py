@@ -76,7 +76,7 @@ def refuse_lacking(models: Mapping[str, Any]) -> None:
     lacking = [cid for cid, model in models.items() if model.has_own_axes]
     if lacking:
         raise InputError(
-            f"a graph view in which silos lack concepts cannot be updated, and {lacking[0]!r} lacks some: fit again, "
+            f"a graph view in which silos lack clusters cannot be updated, and {lacking[0]!r} lacks some: fit again, "
             'or fit with view="mixture"'
         )
 

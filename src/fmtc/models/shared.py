@@ -160,7 +160,7 @@ class GraphShared(Shared):
         few = [] if self.has is None else np.flatnonzero(self.has.sum(axis=1) < FEWEST).tolist()
         if few:
             raise TrustError(
-                f"this run cannot be published: fewer than {FEWEST} silos have concept {few[0]}, and its mean shows "
+                f"this run cannot be published: fewer than {FEWEST} silos have cluster {few[0]}, and its mean shows "
                 "what one of them has"
             )
         if self.Z is None:

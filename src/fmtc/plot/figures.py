@@ -195,12 +195,12 @@ def atlas(what: FMTC | Atlas, *, ax: Axes | None = None) -> Axes:
     >>> X = np.random.default_rng(0).normal(size=(60, 4))
     >>> model = fmtc.FMTC(3, random_state=0).fit({"north": X[:30], "south": X[30:]})
     >>> fmtc.plot.atlas(model).get_title(loc="left")  # doctest: +SKIP
-    'Share of each silo in each concept, %'
+    'Share of each silo in each cluster, %'
     """
     if not isinstance(what, Atlas):
         check_is_fitted(what)
         what = what.atlas_
-    silos, concepts = what.client_ids, what.concepts
+    silos, concepts = what.silos, what.clusters
     if not silos:
         raise DataError("there is nothing to draw: " + " ".join(what.notes))
     ax = _axes(ax, 4.5 + 0.9 * len(silos), 1.3 + 0.42 * len(concepts))
@@ -216,7 +216,7 @@ def atlas(what: FMTC | Atlas, *, ax: Axes | None = None) -> Axes:
     if said := "    ".join(f"{sign} {flag}" for flag, sign in signs.items() if sign in found):
         ax.text(1, 1.02, said, transform=ax.transAxes, ha="right", va="bottom", size="small", color=SOFT)
     names = [_title(one.id, what.names) for one in concepts]
-    return _as_table(ax, [_short(cid, 20) for cid in silos], names, "Share of each silo in each concept, %")
+    return _as_table(ax, [_short(cid, 20) for cid in silos], names, "Share of each silo in each cluster, %")
 
 
 def history(model: FMTC, *, ax: Axes | None = None) -> Axes:

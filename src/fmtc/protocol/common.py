@@ -160,14 +160,14 @@ LACKS = len(FLAGS)  # in place of the number of a flag: the silo lacks the conce
 
 
 def told(atlas: Mapping[str, Any] | None, client: str, held: Collection[str] = ()) -> dict[str, Any]:
-    """What `end` says to one silo: cosines and flags of its concepts, as the atlas has them, and whether it is held."""
-    concepts = [] if atlas is None else atlas["concepts"]
+    """What `end` says to one silo: cosines and flags of its clusters, as the atlas has them, and whether it is held."""
+    clusters = [] if atlas is None else atlas["clusters"]
     if client in held:
         return {"held": True}
-    if not any(client in one["flags"] for one in concepts):
+    if not any(client in one["flags"] for one in clusters):
         return {}
-    flags = [FLAGS.index(one["flags"][client]) if client in one["flags"] else LACKS for one in concepts]
-    cosine = [one["cosine"].get(client, 0.0) for one in concepts]
+    flags = [FLAGS.index(one["flags"][client]) if client in one["flags"] else LACKS for one in clusters]
+    cosine = [one["cosine"].get(client, 0.0) for one in clusters]
     return {"cosine": np.array(cosine, dtype=np.float64), "flags": np.array(flags, dtype=np.uint8)}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifacts.files import check_form, check_schema, read_json, read_tensors
-from ..artifacts.models import ROUND, current_settings
+from ..artifacts.models import ROUND
 from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, read_explanation
 from ..describe import Atlas, Explanation
 from ..errors import FileError
@@ -17,7 +17,7 @@ from ..loading import load, load_atlas, read_settings
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """The report of a run folder, checked; settings as this version has them."""
+    """The report of a run folder, checked."""
     file = folder / "report.json"
     if not file.is_file():
         raise FileError(f"{folder} is not the folder of a run: it has no report.json. Give the folder that a run wrote")

@@ -127,9 +127,9 @@ def _shade(value: float, most: float) -> int:
 
 
 def _atlas(atlas: Atlas) -> dict[str, Any]:
-    """Concepts down, silos across: share, flag, cosine and shade of each cell; features of each concept."""
-    most = max((share or 0.0 for one in atlas.concepts for share in one.presence.values()), default=0.0)
-    shares = {cid: atlas.shares(cid) for cid in atlas.client_ids}
+    """Clusters down, silos across: share, flag, cosine and shade of each cell; features of each cluster."""
+    most = max((share or 0.0 for one in atlas.clusters for share in one.presence.values()), default=0.0)
+    shares = {cid: atlas.shares(cid) for cid in atlas.silos}
     rows = [
         {
             "concept": one.id,
@@ -144,14 +144,14 @@ def _atlas(atlas: Atlas) -> dict[str, Any]:
                     "cosine": one.cosine.get(cid),
                     "shade": _shade(one.presence.get(cid) or 0.0, most),
                 }
-                for cid in atlas.client_ids
+                for cid in atlas.silos
             ],
         }
-        for j, one in enumerate(atlas.concepts)
+        for j, one in enumerate(atlas.clusters)
     ]
-    counts = Counter(flag for one in atlas.concepts for flag in one.flags.values())
+    counts = Counter(flag for one in atlas.clusters for flag in one.flags.values())
     return {
-        "silos": list(atlas.client_ids),
+        "silos": list(atlas.silos),
         "rows": rows,
         "flags": dict(counts),
         "notes": list(atlas.notes),

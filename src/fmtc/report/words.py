@@ -23,17 +23,17 @@ def has(rows: int, of: int) -> bool:
 
 
 def atlas_words(counts: Mapping[str, int]) -> str:
-    """How far silos agree on what their concepts are, in a sentence; empty where nothing was compared."""
+    """How far silos agree on what their clusters are, in a sentence; empty where nothing was compared."""
     total = sum(counts.values())
     if not total:
         return ""
     if counts.get("matched", 0) == total:
-        return f"All {total} clusters of single silos are like those of the same concept elsewhere."
+        return f"All {total} clusters of single silos are like those of the same cluster elsewhere."
     parts = [
-        f"{counts.get('matched', 0)} of {total} clusters of single silos are like those of the same concept elsewhere"
+        f"{counts.get('matched', 0)} of {total} clusters of single silos are like those of the same cluster elsewhere"
     ]
     if counts.get("unsure"):
-        parts.append(f"{counts['unsure']} may belong to another concept")
+        parts.append(f"{counts['unsure']} may belong to another cluster")
     if counts.get("unique"):
         parts.append(f"{counts['unique']} {'is' if counts['unique'] == 1 else 'are'} like nothing in the other silos")
     return f"{listing(parts)}."

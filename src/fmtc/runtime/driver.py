@@ -465,8 +465,6 @@ class _Run:
         path = rounds[-1] / "server.safetensors"
         arrays, about = read_tensors(path)
         check_schema(path, about, "server checkpoint", CHECKPOINT_FORMAT)
-        if about["schema"] < CHECKPOINT_FORMAT:
-            raise FileError(f"{path} was written by an older version of fmtc, which alone can resume it; start again")
         if about.get("method", self.method.name) != self.method.name:
             raise FileError(
                 f"the checkpoint in {self.folder} is of {about['method']}, this run is of {self.method.name}"

@@ -111,7 +111,7 @@ def _full(name: str, seed: int) -> Row:
 def _missing(name: str, seed: int, silos: int, classes: int) -> Row:
     whole = load(name)
     clients = missing_classes(whole.y, silos, classes, random_state=seed)
-    train = _some(replace(whole, clients=clients).split(0.2, seed)[0], seed)
+    train = _some(replace(whole, silos=clients).split(0.2, seed)[0], seed)
     return {"part": "missing", "set": name, "seed": seed, **_judged(_of_classes(train, seed), train)}
 
 
@@ -120,13 +120,13 @@ def _unique(name: str, seed: int, silos: int, classes: int, single: int) -> Row:
     clients = missing_classes(whole.y, silos, classes, random_state=seed)
     have = np.unique(clients[whole.y == single])
     clients[whole.y == single] = have[0]  # the others that had it have one class less
-    train = _some(replace(whole, clients=clients).split(0.2, seed)[0], seed)
+    train = _some(replace(whole, silos=clients).split(0.2, seed)[0], seed)
     model = _of_classes(train, seed).fit({cid: part.X for cid, part in train.by_client().items()})
     atlas, major = model.atlas_, _majorities(model, train)
     mine = [(t, j) for (t, j), label in major.items() if t == have[0] and label == single]
     rest = [key for key in major if key not in mine]
-    cosine = {(cid, one.id): value for one in atlas.concepts for cid, value in one.cosine.items()}
-    flags = {(cid, one.id): flag for one in atlas.concepts for cid, flag in one.flags.items()}
+    cosine = {(cid, one.id): value for one in atlas.clusters for cid, value in one.cosine.items()}
+    flags = {(cid, one.id): flag for one in atlas.clusters for cid, flag in one.flags.items()}
     return {
         "part": "unique",
         "set": name,
@@ -162,15 +162,15 @@ def _judged(model: FMTC, train: FederatedDataset) -> Row:
     atlas, major = model._atlas(feature_names=train.feature_names), _majorities(model, train)
     classes = _classes(model, train)
     right = {key: classes.get(key[1]) == label for key, label in major.items()}
-    flags = {(cid, one.id): flag for one in atlas.concepts for cid, flag in one.flags.items()}
-    cosine = {(cid, one.id): value for one in atlas.concepts for cid, value in one.cosine.items()}
+    flags = {(cid, one.id): flag for one in atlas.clusters for cid, flag in one.flags.items()}
+    cosine = {(cid, one.id): value for one in atlas.clusters for cid, value in one.cosine.items()}
     return {
         "view": model.view_,
         "matching": 100 * float(np.mean(list(right.values()))),
         "matched": 100 * float(np.mean([flags[key] == MATCHED for key in right])),
         "auroc": _auroc([cosine[key] for key in right], list(right.values())),
         "words": _words(atlas, train, classes),
-        "names": {str(classes.get(one.id)): one.name for one in atlas.concepts},
+        "names": {str(classes.get(one.id)): one.name for one in atlas.clusters},
     }
 
 
@@ -211,7 +211,7 @@ def _words(atlas: Atlas, train: FederatedDataset, classes: Mapping[int, int]) ->
     if not sp.issparse(train.X):
         return None
     X, found = sp.csr_array(train.X), []
-    for concept in atlas.concepts:
+    for concept in atlas.clusters:
         inside = train.y == classes.get(concept.id, -1)
         if inside.any() and concept.top_features:
             gap = np.ravel(X[inside].mean(axis=0)) - np.ravel(X[~inside].mean(axis=0))
