@@ -315,18 +315,18 @@ def test_rows_of_unit_length_are_not_centred():
 
 @pytest.mark.parametrize("weights", [[1, 2], (1, 2), np.ones(2), 3.0, "a=1", {"a", "b"}])
 def test_weights_are_by_name(weights):
-    with pytest.raises(TypeError, match="client_weights"):
-        quick(client_weights=weights).fit({"a": X, "b": OTHER})
+    with pytest.raises(TypeError, match="silo_weights"):
+        quick().fit({"a": X, "b": OTHER}, silo_weights=weights)
 
 
 @pytest.mark.parametrize("view", ["auto", "graph", "mixture"])
 @pytest.mark.parametrize("weight", ["2", None, [1.0], 0, -1, np.inf, np.nan, True])
 def test_weights_are_numbers(weight, view):
-    with pytest.raises(InputError, match="client_weights"):
-        quick(view=view, client_weights={"a": weight, "b": 1.0}).fit({"a": X, "b": OTHER})
+    with pytest.raises(InputError, match="silo_weights"):
+        quick(view=view).fit({"a": X, "b": OTHER}, silo_weights={"a": weight, "b": 1.0})
     for names in (("a",), ("a", "c"), ("a", "b", "c")):
-        with pytest.raises(InputError, match=r"client_weights .*'[bc]'"):
-            quick(view=view, client_weights=dict.fromkeys(names, 1.0)).fit({"a": X, "b": OTHER})
+        with pytest.raises(InputError, match=r"silo_weights .*'[bc]'"):
+            quick(view=view).fit({"a": X, "b": OTHER}, silo_weights=dict.fromkeys(names, 1.0))
 
 
 def test_more_clusters_than_features_and_one_cluster_are_fine():

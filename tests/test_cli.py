@@ -106,7 +106,7 @@ def home(tmp_path_factory, silos):
 
 
 FIT = ("-k", 3, "--max-iter", 3)
-GRAPH = ("--view", "graph", "--scale", "none", "--solver", "lift=false")  # `graph_view` of tests/views.py
+GRAPH = ("--view", "graph", "--scale", "none", "--set", "lift=false")  # `graph_view` of tests/views.py
 each_view = pytest.mark.parametrize(("run", "make"), [("run", FMTC), ("graph", graph_view)], ids=["mixture", "graph"])
 ROLES = ("--label-column", "class", "--id-column", "id")
 
@@ -243,9 +243,9 @@ def test_quiet_says_nothing_but_notes(home, tmp_path):
     assert [line.partition(" ")[0] for line in done.stderr.splitlines()] == ["note:"]
 
 
-def test_one_file_with_a_client_column_gives_the_same_clusters(home, tmp_path):
+def test_one_file_with_a_silo_column_gives_the_same_clusters(home, tmp_path):
     """The rows are shuffled, so the numbers may differ in the last digit but the clusters may not."""
-    fmtc_ok("fit", home / "all.parquet", *ROLES, "--client-column", "site", *FIT, "--out", tmp_path / "run")
+    fmtc_ok("fit", home / "all.parquet", *ROLES, "--silo-column", "site", *FIT, "--out", tmp_path / "run")
     assert names_in(tmp_path / "run" / "labels") == ["north.csv", "south.csv", "west.csv"]
     for name in ("north", "south", "west"):
         mine = pl.read_csv(tmp_path / "run" / "labels" / f"{name}.csv").sort("id")
@@ -256,7 +256,7 @@ def test_one_file_with_a_client_column_gives_the_same_clusters(home, tmp_path):
 
 def test_row_numbers_are_those_of_the_file(home, tmp_path):
     everything = pl.read_parquet(home / "all.parquet")
-    fmtc_ok("fit", home / "all.parquet", "--client-column", "site", "--drop", "id", "--drop", "class", *FIT,
+    fmtc_ok("fit", home / "all.parquet", "--silo-column", "site", "--drop", "id", "--drop", "class", *FIT,
             "--out", tmp_path / "run")  # fmt: skip
     for name in ("north", "south", "west"):
         table = pl.read_csv(tmp_path / "run" / "labels" / f"{name}.csv")
@@ -321,18 +321,18 @@ def as_flags(given, solver):
     for name, value in given.items():
         yield from ("--" + name.replace("_", "-"), value)
     for name, value in solver.items():
-        yield from ("--solver", f"{name}={str(value).lower()}")
+        yield from ("--set", f"{name}={str(value).lower()}")
 
 
 def test_every_parameter_has_its_flag(home, tmp_path):
     # device: see below; privacy: tests/test_cli_privacy.py
-    # n_concepts: tests/test_cli.py, silos that lack concepts
+    # n_concepts: tests/test_cli.py, silos that lack clusters
     others = {"n_clusters", "n_concepts", "client_weights", "solver", "random_state", "device", "verbose", "privacy"}
     assert set(GIVEN) | others == set(FMTC().get_params())
     assert set(GIVEN) | {SHORT, "device", "privacy"} == set(MODEL_OPTIONS)
     assert all(value != FMTC().get_params()[name] for name, value in GIVEN.items())
     assert all(value != Solver().get_params()[name] for name, value in SOLVER.items())
-    weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--client-weight", name)]
+    weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--silo-weight", name)]
     fmtc_ok("fit", *csvs(home), *ROLES, "-k", 3, "--random-state", 5, *as_flags(GIVEN, SOLVER), *weights,
             "--out", tmp_path / "r")  # fmt: skip
     model = fmtc.load(tmp_path / "r" / "model")
@@ -357,13 +357,13 @@ def test_settings_of_the_solver_have_the_types_of_python():
 
 
 def test_help_lists_the_settings_of_the_solver():
-    text = " ".join(fmtc_ok("fit", "--help-solver").stdout.split())
+    text = " ".join(fmtc_ok("fit", "--help-set").stdout.split())
     for name, default, words in solver_table():
         assert default == getattr(Solver(), name)
         assert len(words) > 20
         shown = str(default).lower() if default is None or isinstance(default, bool) else str(default)
         assert re.search(rf" {name} {re.escape(words[:20])}.*?\[default: {re.escape(shown)}\]", text)
-    assert fmtc_ok("coordinate", "--help-solver").stdout == fmtc_ok("fit", "--help-solver").stdout
+    assert fmtc_ok("coordinate", "--help-set").stdout == fmtc_ok("fit", "--help-set").stdout
 
 
 def test_a_device_needs_pytorch(home, tmp_path, monkeypatch):
@@ -409,7 +409,7 @@ def test_help_shows_the_default_of_the_estimator():
 
 def test_as_published(home, tmp_path):
     fmtc_ok(
-        "fit", *csvs(home), *ROLES, "-k", 3, "--as-published", "--beta", "0.1", "--solver", "rho=0.5", "--max-iter", 3,
+        "fit", *csvs(home), *ROLES, "-k", 3, "--as-published", "--beta", "0.1", "--set", "rho=0.5", "--max-iter", 3,
         "--out", tmp_path / "r",
     )  # fmt: skip
     expected = FMTC.as_published(3, beta=0.1, rho=0.5, max_iter=3, random_state=0)
@@ -426,19 +426,19 @@ def test_as_published(home, tmp_path):
         (["--n-neighbors", "many"], "'many'"),
         (["--n-neighbors", "0"], "n_neighbors"),
         (["--coupling", "matrix"], "'matrix'"),
-        (["--client-weight", "north"], "'north'"),
-        (["--client-weight", "north=heavy"], "'north=heavy'"),
-        (["--client-weight", "=2"], "'=2'"),
+        (["--silo-weight", "north"], "'north'"),
+        (["--silo-weight", "north=heavy"], "'north=heavy'"),
+        (["--silo-weight", "=2"], "'=2'"),
         (["--random-state", "-1"], "-1"),
-        (["--solver", "schatten_p=2"], "schatten_p"),
-        (["--solver", "n_inner=1.5"], "n_inner"),
-        (["--solver", "align=loop"], "align"),
-        (["--solver", "shared_centers=true", "--solver", "align=false"], "shared_centers"),
-        (["--solver", "rigde=0.1"], "'rigde'; did you mean 'ridge'?"),
-        (["--solver", "one_sided=0.1"], "'one_sided'"),
-        (["--solver", "ridge"], "'ridge'"),
-        (["--solver", "ridge="], "'ridge='"),
-        (["--solver", "beta=0.1"], "'beta'"),
+        (["--set", "schatten_p=2"], "schatten_p"),
+        (["--set", "n_inner=1.5"], "n_inner"),
+        (["--set", "align=loop"], "align"),
+        (["--set", "shared_centers=true", "--set", "align=false"], "shared_centers"),
+        (["--set", "rigde=0.1"], "'rigde'; did you mean 'ridge'?"),
+        (["--set", "one_sided=0.1"], "'one_sided'"),
+        (["--set", "ridge"], "'ridge'"),
+        (["--set", "ridge="], "'ridge='"),
+        (["--set", "beta=0.1"], "'beta'"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_before_any_file_is_read(tmp_path, flags, named):
@@ -487,7 +487,7 @@ def test_what_fit_needs(home, tmp_path, missing):
         ("x,y\n1,2\n", ["--drop", "x", "--drop", "y"], ["'a'"]),
         ("x,y\n1,2\n", [], ["'a'", "n_samples=1", "n_clusters=3", "4 rows"]),
         ("x\n" + "1\n" * 9, [], ["'a'"]),
-        ("x\n" + "1\n2\n" * 9, ["--client-weight", "b=1"], ["['a']", "['b']"]),
+        ("x\n" + "1\n2\n" * 9, ["--silo-weight", "b=1"], ["['a']", "['b']"]),
     ],
 )
 def test_data_that_cannot_be_clustered(tmp_path, content, options, mentioned):
@@ -660,25 +660,25 @@ def test_interrupt_before_the_first_round_promises_nothing(home, tmp_path, monke
 
 def test_predict_gives_the_training_rows_their_labels(home):
     for name in ("north", "south", "west"):
-        done = fmtc_ok("predict", home / "run", home / f"{name}.csv", "--client", name, *ROLES)
+        done = fmtc_ok("predict", home / "run", home / f"{name}.csv", "--silo", name, *ROLES)
         assert done.stdout.encode() == (home / "run" / "labels" / f"{name}.csv").read_bytes()
         assert done.stderr == ""
 
 
-def test_predict_by_client_column_keeps_the_order_of_the_file(home):
+def test_predict_by_silo_column_keeps_the_order_of_the_file(home):
     everything = pl.read_parquet(home / "all.parquet")
-    done = fmtc_ok("predict", home / "run", home / "all.parquet", "--client-column", "site", *ROLES, "--json")
+    done = fmtc_ok("predict", home / "run", home / "all.parquet", "--silo-column", "site", *ROLES, "--json")
     columns = json.loads(done.stdout)["columns"]
-    assert list(columns) == ["id", "client", "cluster", "probability"]
+    assert list(columns) == ["id", "silo", "cluster", "probability"]
     assert columns["id"] == everything["id"].to_list()
-    assert columns["client"] == everything["site"].to_list()
+    assert columns["silo"] == everything["site"].to_list()
     tables = [pl.read_csv(home / "run" / "labels" / f"{name}.csv") for name in ("north", "south", "west")]
     expected = dict(pl.concat(tables).select("id", "cluster").iter_rows())
     assert columns["cluster"] == [expected[name] for name in columns["id"]]
 
 
 def test_predict_to_a_file_with_all_probabilities(home, tmp_path):
-    predict = ("predict", home / "run" / "model", home / "north.csv", "--client", "north", *ROLES, "--proba")
+    predict = ("predict", home / "run" / "model", home / "north.csv", "--silo", "north", *ROLES, "--proba")
     out = tmp_path / "deep" / "labels.csv"
     done = fmtc_ok(*predict, "--out", out)
     assert done.stdout == ""
@@ -703,10 +703,10 @@ def test_predict_compares_columns_with_the_model(home, tmp_path):
     turned, lacking = tmp_path / "turned.csv", tmp_path / "lacking.csv"
     frame.select("id", "dose", "age", "weight", "height").write_csv(turned)
     frame.rename({"age": "years"}).write_csv(lacking)
-    done = fmtc_ok("predict", home / "run", turned, "--client", "north", "--id-column", "id")
+    done = fmtc_ok("predict", home / "run", turned, "--silo", "north", "--id-column", "id")
     assert done.stdout.encode() == (home / "run" / "labels" / "north.csv").read_bytes()
     assert done.stderr == ""
-    done = fmtc_run("predict", home / "run", lacking, "--client", "north", "--id-column", "id")
+    done = fmtc_run("predict", home / "run", lacking, "--silo", "north", "--id-column", "id")
     assert re.search(r"lacking.csv lacks 'age' of the model", words_of(done, 3))
 
 
@@ -714,16 +714,16 @@ def test_predict_without_names_on_one_side(home, tmp_path, silos):
     X, _ = silos["north"]
     np.save(tmp_path / "north.npy", X)
     expected = pl.read_csv(home / "run" / "labels" / "north.csv")["cluster"].to_list()
-    done = fmtc_ok("predict", home / "run", tmp_path / "north.npy", "--client", "north")
+    done = fmtc_ok("predict", home / "run", tmp_path / "north.npy", "--silo", "north")
     assert pl.read_csv(done.stdout.encode())["cluster"].to_list() == expected
     assert re.fullmatch("note: north.npy .*\n", done.stderr)
     np.save(tmp_path / "wide.npy", np.c_[X, X])
-    done = fmtc_run("predict", home / "run", tmp_path / "wide.npy", "--client", "north")
+    done = fmtc_run("predict", home / "run", tmp_path / "wide.npy", "--silo", "north")
     assert re.search(r"wide\.npy .*8 .*4", words_of(done, 3))
 
     fmtc_ok("fit", tmp_path / "north.npy", *FIT, "--out", tmp_path / "run")
     labels = (tmp_path / "run" / "labels" / "north.csv").read_text()
-    assert fmtc_ok("predict", tmp_path / "run", tmp_path / "north.npy").stdout == labels  # one silo: no --client
+    assert fmtc_ok("predict", tmp_path / "run", tmp_path / "north.npy").stdout == labels  # one silo: no --silo
     done = fmtc_ok("predict", tmp_path / "run", home / "north.csv", "--drop", "class", "--drop", "id")
     assert done.stdout == labels
     assert re.fullmatch("note: the model .*\n", done.stderr)
@@ -733,13 +733,13 @@ def test_predict_without_names_on_one_side(home, tmp_path, silos):
     ("options", "code", "named"),
     [
         ([], 2, "'north', 'south', 'west'"),
-        (["--client", "east"], 2, "'east'"),
-        (["--client", "north", "--client-column", "id"], 2, "--client-column"),
-        (["--client-column", "id"], 3, "'north', 'south', 'west'"),
+        (["--silo", "east"], 2, "'east'"),
+        (["--silo", "north", "--silo-column", "id"], 2, "--silo-column"),
+        (["--silo-column", "id"], 3, "'north', 'south', 'west'"),
     ],
 )
 def test_predict_needs_a_known_client(home, tmp_path, options, code, named):
-    new = shutil.copy(home / "north.csv", tmp_path / "new.csv")  # a file called after a silo would need no --client
+    new = shutil.copy(home / "north.csv", tmp_path / "new.csv")  # a file called after a silo would need no --silo
     assert named in words_of(fmtc_run("predict", home / "run", new, *options, "--drop", "class",
                                       *(() if "id" in options else ("--drop", "id"))), code)  # fmt: skip
 
@@ -775,7 +775,7 @@ def test_inspect(home, run):
     assert about["last_round"]["round_no"] == about["n_iter"] == model.n_iter_
     assert about["bytes"] == sum(file.stat().st_size for file in (home / run / "model").iterdir())
     assert about["bytes_up"] == sum(record.bytes_up for record in model.run_.rounds)
-    for name, client in about["clients"].items():
+    for name, client in about["silos"].items():
         assert client["bytes"] == (home / run / "model" / client["file"]).stat().st_size
         centers = model.cluster_centers_[name]
         if run == "graph":
@@ -802,7 +802,7 @@ def test_inspect_in_words(home, run):
     else:
         assert f"log-likelihood per row {-last['objective']:.6g} in the last round" in done.stdout
     assert re.search(rf"^view +{about['view']}$", done.stdout, re.MULTILINE)
-    marks = about["clients"]["north"]["top_features"][0]
+    marks = about["silos"]["north"]["top_features"][0]
     shown = "  ".join(("-" if m["weight"] < 0 else "+") + m["feature"] for m in marks)
     assert re.search(rf"north +north\.safetensors \([\d.,]+ \w+\) +0 +{re.escape(shown)}", done.stdout)
 
@@ -810,7 +810,7 @@ def test_inspect_in_words(home, run):
 def test_the_features_that_made_the_groups_mark_the_clusters(home):
     """The silos were made with group j shifted along feature j; the last feature is noise."""
     about = json.loads(fmtc_ok("explain", "--show", "model", home / "run", "--json").stdout)
-    for client in about["clients"].values():
+    for client in about["silos"].values():
         leading = [max(marks, key=lambda m: m["weight"])["feature"] for marks in client["top_features"]]
         assert sorted(leading) == sorted(FEATURES[:3])
 
@@ -826,14 +826,14 @@ def test_inspect_shows_the_levels_of_categories(tmp_path, silos):
         for kept in (document["columns"], None):
             (tmp_path / "run" / "model" / "model.json").write_text(json.dumps(document | {"columns": kept}))
             about = json.loads(fmtc_ok("explain", "--show", "model", tmp_path / "run", "--json", "--top", 7).stdout)
-            for marks in about["clients"]["west"]["top_features"]:
+            for marks in about["silos"]["west"]["top_features"]:
                 assert {mark["feature"] for mark in marks} == {*FEATURES, "ward=w0", "ward=w1", "ward=w2"}
 
 
 def test_inspect_without_weights(tmp_path, silos):
     """Clusters of lifted columns lie in no direction of the columns."""
     np.save(tmp_path / "north.npy", silos["north"][0])
-    fit = ("fit", tmp_path / "north.npy", "-k", 3, "--max-iter", 2, "--view", "graph", "--solver", "lift=true")
+    fit = ("fit", tmp_path / "north.npy", "-k", 3, "--max-iter", 2, "--view", "graph", "--set", "lift=true")
     fmtc_ok(*fit, "--out", tmp_path / "run")
     assert "fmtc explain" in fmtc_ok("explain", "--show", "model", tmp_path / "run").stdout
 
@@ -925,14 +925,14 @@ def test_a_row_is_explained_by_its_identifier(home, run):
     assert why["probability"] == pytest.approx(label["probability"][0], abs=1e-5)
     parts = why["start"] + why["rest"] + sum(reason["contribution"] for reason in why["reasons"])
     assert parts == pytest.approx(why["margin"])
-    shown = fmtc_ok("explain", home / run, "--client", "north", "--row", "north-004").stdout  # from the run's own files
+    shown = fmtc_ok("explain", home / run, "--silo", "north", "--row", "north-004").stdout  # from the run's own files
     assert why["reasons"][0]["column"] in shown and "What would change it" in shown
 
 
 def test_rows_without_identifiers_have_numbers(home, tmp_path):
     pl.read_csv(home / "north.csv").drop("id").write_csv(tmp_path / "new.csv")
-    done = fmtc_ok("explain", home / "run", tmp_path / "new.csv", "--client", "north", "--row", 4, "--json")
-    by_id = fmtc_ok("explain", home / "run", "--client", "north", "--row", "north-004", "--json")
+    done = fmtc_ok("explain", home / "run", tmp_path / "new.csv", "--silo", "north", "--row", 4, "--json")
+    by_id = fmtc_ok("explain", home / "run", "--silo", "north", "--row", "north-004", "--json")
     assert json.loads(done.stdout) | {"row": ""} == json.loads(by_id.stdout) | {"row": ""}
 
 
@@ -940,11 +940,11 @@ def test_rows_without_identifiers_have_numbers(home, tmp_path):
     ("args", "code", "said"),
     [
         (["--row", "nobody"], 3, "there is no id 'nobody'"),
-        (["--row", "north-004", "--client", "east"], 3, "there is no silo 'east'"),
+        (["--row", "north-004", "--silo", "east"], 3, "there is no silo 'east'"),
         (["--row", "north-004", "--rename", "0=x"], 2, "give one of --row, --rename"),
         (["all.parquet"], 2, "FILE is where to look for the row"),
         (["all.parquet", "--row", "north-004"], 3, "rows of which silo?"),
-        (["gone.csv", "--client", "north", "--row", "1"], 3, "does not exist"),
+        (["gone.csv", "--silo", "north", "--row", "1"], 3, "does not exist"),
     ],
 )
 def test_a_row_that_cannot_be_explained(home, args, code, said):
@@ -983,7 +983,7 @@ def test_export_predicts_as_the_model(home, tmp_path, silos, double):
     import onnxruntime
 
     path = tmp_path / "new" / "north.onnx"
-    export = ("export", home / "run", "--client", "north", "--onnx", path, *(["--float64"] if double else []))
+    export = ("export", home / "run", "--silo", "north", "--onnx", path, *(["--float64"] if double else []))
     document = json.loads(fmtc_ok(*export, "--json").stdout)
     assert document["bytes"] == path.stat().st_size
     dtype = np.float64 if double else np.float32
@@ -995,12 +995,12 @@ def test_export_predicts_as_the_model(home, tmp_path, silos, double):
     assert str(path) in words_of(fmtc_run(*export), 2)
     assert path.read_text() == "mine"
     assert str(path) in fmtc_ok(*export, "--force").stderr
-    assert "'east'" in words_of(fmtc_run("export", home / "run", "--client", "east", "--onnx", tmp_path / "x"), 2)
+    assert "'east'" in words_of(fmtc_run("export", home / "run", "--silo", "east", "--onnx", tmp_path / "x"), 2)
 
 
 def test_export_without_onnx(home, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    done = fmtc_run("export", home / "run", "--client", "north", "--onnx", tmp_path / "a.onnx")
+    done = fmtc_run("export", home / "run", "--silo", "north", "--onnx", tmp_path / "a.onnx")
     assert "fmtc[onnx]" in words_of(done, 1)
     assert names_in(tmp_path) == []
 
@@ -1048,15 +1048,15 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     settings = GIVEN | {
         SHORT: SOLVER[SHORT],
         "files": [str(f) for f in csvs(home)], "n_clusters": 3, "random_state": 5, "out": str(tmp_path / "config"),
-        "solver": SOLVER,
+        "set": SOLVER,
         "label_column": "class", "drop": "id", "quiet": True, "json": True, "force": False, "as_published": False,
-        "client_weight": {"north": 2, "south": 1.0, "west": 0.5},
+        "silo_weight": {"north": 2, "south": 1.0, "west": 0.5},
     }  # fmt: skip
     config = write_config(tmp_path / "study.toml", fit=settings, predict={"proba": True})
     done = fmtc_ok("fit", "--config", config)
     assert json.loads(done.stdout)["out"] == str(tmp_path / "config")
     assert "round 1" not in done.stderr
-    weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--client-weight", name)]
+    weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--silo-weight", name)]
     fmtc_ok("fit", *csvs(home), "--label-column", "class", "--drop", "id", "-k", 3, "--random-state", 5,
             *as_flags(GIVEN, SOLVER), *weights, "--out", tmp_path / "flags")  # fmt: skip
     assert labels_in(tmp_path / "config") == labels_in(tmp_path / "flags")
@@ -1064,9 +1064,9 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     assert params[0] == params[1]
 
     known = config_keys(commands_of(main_group)["fit"])
-    untouched = {"id_column", "client_column", "text_column", "resume", "report", "device", "verbose", "append"}
-    untouched |= {"processes", "min_clients", "deadline"}  # tests/federation/test_commands.py
-    untouched |= {"calibrate", "concepts"}  # tests/test_cli_confidence.py, and below
+    untouched = {"id_column", "silo_column", "text_column", "resume", "report", "device", "verbose", "append"}
+    untouched |= {"processes", "min_silos", "deadline"}  # tests/federation/test_commands.py
+    untouched |= {"calibrate", "clusters_per_silo"}  # tests/test_cli_confidence.py, and below
     untouched |= {"columns", "as", "missing", "schema", "no_header", "obsm", "missing_code"}
     untouched |= {"accept_units"}  # as those, in tests/test_cli_tables.py
     untouched |= {"privacy", "epsilon", "delta", "colluding", "bounds", "rows", "yes"}  # tests/test_cli_privacy.py
@@ -1084,23 +1084,23 @@ def test_flags_win_over_the_config_file(home, tmp_path):
 def test_settings_of_the_solver_in_a_file_are_replaced_one_by_one(home, tmp_path):
     """In a table of their own, or as pairs; a flag replaces the one it names and leaves the others."""
     table, pairs = tmp_path / "table.toml", tmp_path / "pairs.toml"
-    table.write_text("[fit]\nn_clusters = 3\nmax_iter = 1\n[fit.solver]\nridge = 0.5\nalign = false\nn_init = 2\n")
-    pairs.write_text('[fit]\nn_clusters = 3\nmax_iter = 1\nsolver = ["ridge=0.5", "align=false", "n_init=2"]\n')
+    table.write_text("[fit]\nn_clusters = 3\nmax_iter = 1\n[fit.set]\nridge = 0.5\nalign = false\nn_init = 2\n")
+    pairs.write_text('[fit]\nn_clusters = 3\nmax_iter = 1\nset = ["ridge=0.5", "align=false", "n_init=2"]\n')
     for config in (table, pairs):
         out = tmp_path / config.stem
-        fmtc_ok("fit", *csvs(home), *ROLES, "--config", config, "--solver", "ridge=0.7", "--out", out)
+        fmtc_ok("fit", *csvs(home), *ROLES, "--config", config, "--set", "ridge=0.7", "--out", out)
         assert fmtc.load(out / "model").solver == Solver(ridge=0.7, align=False, n_init=2)
 
 
 def test_a_config_file_serves_every_command(home, tmp_path):
     config = write_config(
         tmp_path / "c.toml",
-        predict={"run": str(home / "run"), "file": str(home / "north.csv"), "client": "north", "drop": ["class", "id"]},
+        predict={"run": str(home / "run"), "file": str(home / "north.csv"), "silo": "north", "drop": ["class", "id"]},
         explain={"run": str(home / "run"), "top": 1, "json": True},
     )
     assert fmtc_ok("predict", "--config", config).stdout.startswith("row,cluster,probability\n0,")
     about = json.loads(fmtc_ok("explain", "--show", "model", "--config", config).stdout)
-    assert len(about["clients"]["north"]["top_features"][0]) == 1
+    assert len(about["silos"]["north"]["top_features"][0]) == 1
 
 
 def test_fmtc_toml_is_not_read_unless_named(home, tmp_path, monkeypatch):
@@ -1116,9 +1116,9 @@ def test_fmtc_toml_is_not_read_unless_named(home, tmp_path, monkeypatch):
         ("[fit]\nconfig = 'x'\n", "'config'"),
         ("[fit]\nhelp_solver = true\n", "'help_solver'"),
         ("[fit]\nridge = 1\n", "'ridge'"),
-        ("[fit.solver]\nrigde = 1\n", "'rigde'; did you mean 'ridge'?"),
-        ("[fit.solver]\nridge = -1\n", "ridge"),
-        ("[predict]\nclients = 'a'\n", "'clients'; did you mean 'client'"),
+        ("[fit.set]\nrigde = 1\n", "'rigde'; did you mean 'ridge'?"),
+        ("[fit.set]\nridge = -1\n", "ridge"),
+        ("[predict]\nsilos = 'a'\n", "'silos'; did you mean 'silo'"),
         ("[fits]\nbeta = 1\n", "[fits]"),
         ("beta = 1\n", "[fit]"),
         ("[fit\n", "TOML"),
@@ -1456,7 +1456,7 @@ def test_a_reader_that_goes_away_is_no_disaster(home):
         "predict",
         home / "run",
         home / "north.csv",
-        "--client",
+        "--silo",
         "north",
         *ROLES,
     ]
@@ -1510,12 +1510,15 @@ def test_ctrl_c_in_a_real_process_then_resume_is_the_undisturbed_run_byte_for_by
     assert names_in(tmp_path) == ["run", "undisturbed"]
 
 
-# ------------------------------------------------------------------------------------------- silos that lack concepts
+# ------------------------------------------------------------------------------------------- silos that lack clusters
 
 
-def test_silos_that_lack_concepts(home, tmp_path):
+PER_SILO = ("--clusters-per-silo",)
+
+
+def test_silos_that_lack_clusters(home, tmp_path):
     common = (*csvs(home), "--drop", "id", "--drop", "class", "--view", "graph", "--max-iter", 3, "--out")
-    numbers = ("-k", "north=2", "-k", "south=3", "-k", "west=3", "--concepts", 3)
+    numbers = ("-k", 3, *(f for one in ("north=2", "south=3", "west=3") for f in (*PER_SILO, one)))
     fmtc_ok("fit", *common, tmp_path / "run", *numbers)
     model = fmtc.load(tmp_path / "run")
     assert (model.n_clusters, model.n_concepts) == ({"north": 2, "south": 3, "west": 3}, 3)
@@ -1527,10 +1530,13 @@ def test_silos_that_lack_concepts(home, tmp_path):
 @pytest.mark.parametrize(
     ("numbers", "word"),
     [
-        (("-k", "north=2", "-k", 3), "SILO=NUMBER once for each"),
-        (("-k", "north=2", "-k", "north=3"), "names a silo twice"),
+        (("-k", 3, *PER_SILO, "north=2", *PER_SILO, 3), "SILO=NUMBER once for each"),
+        (("-k", 3, *PER_SILO, "north=2", *PER_SILO, "north=3"), "SILO=NUMBER once for each"),
+        (("-k", 3, *PER_SILO, "north=x"), "SILO=NUMBER once for each"),
         (("-k", "north=x"), "neither a whole number"),
-        (("-k", 4, "--concepts", 3), "n_concepts must be at least"),
+        (("-k", "auto", *PER_SILO, 3), "omit --clusters-per-silo"),
+        (("-k", 3, *PER_SILO, 4), "n_concepts must be at least"),
+        ((*PER_SILO, 3), "says how many clusters"),
         ((), "says how many clusters"),
     ],
 )

@@ -124,7 +124,7 @@ def test_one_file_of_all_silos(home):
     pl.concat([frame.with_columns(pl.lit(name).alias("site")) for name, frame in frames.items()]).write_parquet(
         home / "all.parquet"
     )
-    done = check(home / "all.parquet", "--client-column", "site", *ID)
+    done = check(home / "all.parquet", "--silo-column", "site", *ID)
     assert done.exit_code == 0
     assert "west (60 rows, 3 columns): 1 note" in done.stderr
     assert re.search("note: .*'weight'", done.stderr)
@@ -146,7 +146,7 @@ def test_matrices(tmp_path, rng):
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    (["north.csv", "elsewhere/north.csv"], "'north'.* --client-column"),
+    (["north.csv", "elsewhere/north.csv"], "'north'.* --silo-column"),
     (["north.csv", "nowhere.csv"], r"nowhere\.csv"),
     (["north.csv", "broken.parquet"], r"broken\.parquet"),
     (["north.csv", "south.csv", "--drop", "weigth"], "--drop: .*'weight' or 'height'"),

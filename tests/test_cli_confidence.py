@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 
 def test_the_least_certain_rows_get_no_cluster(folder):
-    done = fmtc("predict", folder / "run", folder / "new.csv", "--client", "north", "--abstain", 0.1, "--json")
+    done = fmtc("predict", folder / "run", folder / "new.csv", "--silo", "north", "--abstain", 0.1, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     cluster, sure = np.array(found["columns"]["cluster"]), np.array(found["columns"]["confidence"])
@@ -46,7 +46,7 @@ def test_the_least_certain_rows_get_no_cluster(folder):
 
 def test_a_whole_table_and_names_of_clusters(folder, tmp_path):
     assert fmtc("explain", folder / "run", "--rename", "0=sick").exit_code == 0
-    done = fmtc("predict", folder / "run", folder / "new.csv", "--client", "north", "--abstain", 0.3, "--append",
+    done = fmtc("predict", folder / "run", folder / "new.csv", "--silo", "north", "--abstain", 0.3, "--append",
                 "--out", tmp_path / "with.csv")  # fmt: skip
     assert done.exit_code == 0, done.output
     with_labels = pl.read_csv(tmp_path / "with.csv")
@@ -58,9 +58,9 @@ def test_a_whole_table_and_names_of_clusters(folder, tmp_path):
 
 
 def test_drift_has_an_exit_code_of_its_own(folder, tmp_path):
-    calm = fmtc("drift", folder / "run", folder / "new.csv", "--client", "north", "--level", 0.001)
+    calm = fmtc("drift", folder / "run", folder / "new.csv", "--silo", "north", "--level", 0.001)
     assert calm.exit_code == 0 and "north: no drift (p = " in calm.stdout, calm.output
-    alarm = fmtc("drift", folder / "run", folder / "other.csv", "--client", "north", "--json")
+    alarm = fmtc("drift", folder / "run", folder / "other.csv", "--silo", "north", "--json")
     assert alarm.exit_code == 7, alarm.output
     found = json.loads(alarm.stdout)
     assert found["verdict"] == "drift" and found["silos"][0]["share_low"] > 0.2 and found["level"] == 0.05
@@ -73,15 +73,15 @@ def test_drift_has_an_exit_code_of_its_own(folder, tmp_path):
 def test_several_silos_of_one_file(folder, tmp_path):
     parts = [table(60, seed).with_columns(site=pl.lit(name)) for seed, name in ((7, "north"), (8, "south"))]
     pl.concat(parts).write_csv(tmp_path / "all.csv")
-    done = fmtc("drift", folder / "run", tmp_path / "all.csv", "--client-column", "site", "--level", 0.0001)
+    done = fmtc("drift", folder / "run", tmp_path / "all.csv", "--silo-column", "site", "--level", 0.0001)
     assert done.exit_code == 0 and "all 2 silos together: no drift" in done.stdout, done.output
 
 
 def test_what_cannot_be_done_is_said_in_a_sentence(folder, tmp_path):
     for words in (("predict", "--abstain", 0.1), ("drift",)):
-        done = fmtc(words[0], folder / "plain", folder / "new.csv", "--client", "north", *words[1:])
+        done = fmtc(words[0], folder / "plain", folder / "new.csv", "--silo", "north", *words[1:])
         assert done.exit_code == 3 and "fmtc fit --calibrate" in done.output.replace("\n", " ")
-    assert fmtc("predict", folder / "run", folder / "new.csv", "--client", "north", "--abstain", 1.5).exit_code == 2
+    assert fmtc("predict", folder / "run", folder / "new.csv", "--silo", "north", "--abstain", 1.5).exit_code == 2
     assert fmtc("drift", folder / "run").exit_code == 2
     assert fmtc("drift", "--combine", "nowhere.json").exit_code == 2
     assert fmtc("drift", "--combine", "1.5", "0.1").exit_code == 3

@@ -55,7 +55,7 @@ def test_join_later_without_a_network(home, tmp_path, monkeypatch):
     assert labels.columns == ["id", "cluster", "cluster_name", "probability"]
     assert set(labels.filter(pl.col("cluster") == 1)["cluster_name"]) == {"severe"}
     here = fmtc("predict", out, home / "north.csv").stdout
-    there = fmtc("predict", home / "run", home / "north.csv", "--client", "north").stdout
+    there = fmtc("predict", home / "run", home / "north.csv", "--silo", "north").stdout
     numbers = [[line.split(",")[1] for line in text.splitlines()] for text in (here, there)]
     assert numbers[0] == numbers[1]  # the same concept has the same number
     assert "severe" in fmtc("explain", out).stdout
@@ -90,14 +90,14 @@ def test_two_silos_publish_nothing(home, tmp_path):
 def test_update_appends_and_forgets(home, tmp_path):
     out = tmp_path / "run-2"
     files = (home / "north.csv", home / "more.csv")
-    done = fmtc("update", home / "run", *files, "--client", "north", "--keep-last", 70, "--out", out)
+    done = fmtc("update", home / "run", *files, "--silo", "north", "--keep-last", 70, "--out", out)
     assert "no rows of 'south', 'west'" in done.stderr
     labels = pl.read_csv(out / "labels" / "north.csv")
     assert labels.height == 70 and labels["id"][-1] == "p4-59"
     before = pl.read_csv(home / "run" / "labels" / "north.csv")
     both = before.join(labels, on="id")
     assert both.height == 10 and (both["cluster"] == both["cluster_right"]).all()
-    assert fmtc("predict", out, home / "south.csv", "--client", "south").stdout
+    assert fmtc("predict", out, home / "south.csv", "--silo", "south").stdout
     done = fmtc("update", home / "run", home / "more.csv", "--out", tmp_path / "no", code=3)
     assert "rows of 'more'" in done.stderr and not (tmp_path / "no").exists()
 
@@ -110,6 +110,6 @@ def test_update_with_dense_and_sparse_files_of_one_silo(tmp_path):
     fmtc("fit", *files, "-k", 3, "--view", "graph", "--scale", "global", "--out", run, "-q")
     both = files[0], tmp_path / "january.npz"
     for place, given in enumerate((both, both[::-1], both[1:])):
-        fmtc("update", run, *given, "--client", "north", "--out", tmp_path / f"run-{place}", "-q")
+        fmtc("update", run, *given, "--silo", "north", "--out", tmp_path / f"run-{place}", "-q")
         n_rows = 60 * len(given)
         assert pl.read_csv(tmp_path / f"run-{place}" / "labels" / "north.csv").height == n_rows

@@ -74,7 +74,7 @@ def kit(tmp_path):
 
 def test_show_adds_up_what_left_by_run_phase_and_field(kit):
     first, second = fmtc_json("outbox", "show", kit)["runs"]
-    assert (first["run"], first["client"], first["answers"], first["replays"], first["failures"]) == (
+    assert (first["run"], first["silo"], first["answers"], first["replays"], first["failures"]) == (
         "first", "north", 2, 0, 0)  # fmt: skip
     assert (second["answers"], second["replays"], second["failures"]) == (5, 1, 1)
     assert first["first"] <= first["last"] <= second["first"] <= second["last"]
@@ -95,7 +95,7 @@ def test_show_adds_up_what_left_by_run_phase_and_field(kit):
 
 def test_show_a_run_of_one_process(run):
     document = fmtc_json("outbox", "show", run)
-    assert [(line["client"], line["run"]) for line in document["runs"]] == [("north", "local"), ("south", "local")]
+    assert [(line["silo"], line["run"]) for line in document["runs"]] == [("north", "local"), ("south", "local")]
     report = json.loads((run / "report.json").read_text())
     assert document["bytes"] == sum(row["bytes"] for row in report["sent"])
     assert (report["view"], report["n_iter"]) == ("mixture", 12)  # four rounds for each of --max-iter

@@ -67,7 +67,7 @@ def test_fit_with_bounds(tables, tmp_path):
     shown = fmtc("explain", "--show", "model", tmp_path / "run")
     assert shown.exit_code == 0, shown.output
     assert fmtc(
-        "predict", "--model", tmp_path / "run", tables[0], "--client", "north", "--out", tmp_path / "p.csv"
+        "predict", "--model", tmp_path / "run", tables[0], "--silo", "north", "--out", tmp_path / "p.csv"
     ).exit_code in (0, 2)
 
 

@@ -58,7 +58,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-FIT = ("fit", "north.csv", "south.csv", "-k", 2, "--max-iter", 1, "--scale", "global", "--solver", "n_init=2")
+FIT = ("fit", "north.csv", "south.csv", "-k", 2, "--max-iter", 1, "--scale", "global", "--set", "n_init=2")
 
 
 def test_fit_says_what_it_did_in_few_lines(home):
@@ -149,17 +149,17 @@ def test_labels_come_back_to_the_table(home):
     joined = run("explain", "run", "--join", "north.csv").stdout
     assert joined == (home / "run" / "tables" / "north.csv").read_text()
     every = pl.read_csv(run("explain", "--show", "labels", "run").stdout.encode())
-    assert every.columns == ["client", "patient_id", "cluster", "probability"]
-    assert every["client"].to_list() == ["north"] * 50 + ["south"] * 50
+    assert every.columns == ["silo", "patient_id", "cluster", "probability"]
+    assert every["silo"].to_list() == ["north"] * 50 + ["south"] * 50
     pl.read_csv("north.csv").reverse().rename({"patient_id": "mrn"})[:3].write_csv("few.csv")
-    done = run("explain", "run", "--join", "few.csv", "--client", "north", "--id", "mrn", "--out", "few-labels.csv")
+    done = run("explain", "run", "--join", "few.csv", "--silo", "north", "--id", "mrn", "--out", "few-labels.csv")
     few = pl.read_csv("few-labels.csv")
-    expected = dict(every.filter(pl.col("client") == "north").select("patient_id", "cluster").iter_rows())
+    expected = dict(every.filter(pl.col("silo") == "north").select("patient_id", "cluster").iter_rows())
     assert few["cluster"].to_list() == [expected[name] for name in few["mrn"]]
     assert "3 rows" in done.stderr
-    assert "no column 'patient_id'" in run("explain", "run", "--join", "few.csv", "--client", "north", code=3).stderr
+    assert "no column 'patient_id'" in run("explain", "run", "--join", "few.csv", "--silo", "north", code=3).stderr
     pl.read_csv("north.csv").with_columns(pl.lit(5).alias("cluster"), patient_id=1).write_csv("other.csv")
-    done = run("explain", "run", "--join", "other.csv", "--client", "north")
+    done = run("explain", "run", "--join", "other.csv", "--silo", "north")
     assert notes(done) == ["50 rows of other.csv without a label in run"]
     assert pl.read_csv(done.stdout.encode()).columns[-2:] == ["fmtc_cluster", "probability"]
     assert "holds no labels" in run("explain", "--show", "labels", "run/model", code=3).stderr
@@ -177,10 +177,10 @@ def test_one_file_of_all_silos_comes_back_in_its_order(home):
     both = [pl.read_csv(f"{name}.csv").with_columns(pl.lit(name).alias("site")) for name in ("north", "south")]
     mixed = pl.concat(both).sample(fraction=1, shuffle=True, seed=0)
     mixed.write_parquet("all.parquet")
-    run("fit", "all.parquet", "--client-column", "site", *FIT[3:], "--append", "--out", "run")
+    run("fit", "all.parquet", "--silo-column", "site", *FIT[3:], "--append", "--out", "run")
     table = pl.read_csv("run/tables/all.csv")
     assert table["patient_id"].to_list() == mixed["patient_id"].to_list()
-    joined = run("explain", "run", "--join", "all.parquet", "--client-column", "site").stdout
+    joined = run("explain", "run", "--join", "all.parquet", "--silo-column", "site").stdout
     assert pl.read_csv(joined.encode())["cluster"].to_list() == table["cluster"].to_list()
 
 
@@ -192,13 +192,13 @@ def test_predict_takes_the_whole_table(home):
     run(*FIT, "--out", "run")
     new = pl.read_csv("north.csv").with_columns(pl.lit("?").alias("remark"))
     new.select(reversed(new.columns)).write_csv("new.csv")
-    done = run("predict", "run", "new.csv", "--client", "north")
+    done = run("predict", "run", "new.csv", "--silo", "north")
     assert done.stdout == (home / "run" / "labels" / "north.csv").read_text()
     assert notes(done) == ["columns that the model does not know are ignored: 'remark', 'ward'"]
     assert run("predict", "run", "north.csv").stdout == done.stdout  # called after its silo
-    table = pl.read_csv(run("predict", "run", "new.csv", "--client", "north", "--append").stdout.encode())
+    table = pl.read_csv(run("predict", "run", "new.csv", "--silo", "north", "--append").stdout.encode())
     assert table.columns == [*reversed(new.columns), "cluster", "probability"]
-    assert "--proba" in run("predict", "run", "new.csv", "--client", "north", "--append", "--proba", code=2).stderr
+    assert "--proba" in run("predict", "run", "new.csv", "--silo", "north", "--append", "--proba", code=2).stderr
 
 
 def test_identifiers_name_rows_whatever_columns_are_asked_for(home):
@@ -223,24 +223,24 @@ def test_predict_marks_rows_that_are_far_from_all_clusters(home):
     run(*FIT, "--out", "run")
     new = pl.read_csv("north.csv").head(3).with_columns(age=pl.Series([1e6, 60.0, 40.0]))
     new.write_csv("new.csv")
-    done = run("predict", "run", "new.csv", "--client", "north")
+    done = run("predict", "run", "new.csv", "--silo", "north")
     assert "outlier" not in done.stdout
     assert any(note.startswith("1 of 3 rows is far from all clusters") and "--outliers" in note for note in notes(done))
     for more in ((), ("--append",), ("--proba",)):
-        done = run("predict", "run", "new.csv", "--client", "north", "--outliers", *more)
+        done = run("predict", "run", "new.csv", "--silo", "north", "--outliers", *more)
         assert pl.read_csv(done.stdout.encode())["outlier"].to_list() == [True, False, False]
     run(*FIT, "--view", "graph", "--out", "graph")
-    assert "--view mixture" in run("predict", "graph", "new.csv", "--client", "north", "--outliers", code=2).stderr
+    assert "--view mixture" in run("predict", "graph", "new.csv", "--silo", "north", "--outliers", code=2).stderr
 
 
 def test_predict_of_an_unknown_level_or_silo(home):
     run(*FIT, "--out", "run")
     pl.read_csv("north.csv").with_columns(pl.lit("x").alias("sex")).write_csv("new.csv")
     if FMTC.takes_missing:
-        done = run("predict", "run", "new.csv", "--client", "north")
+        done = run("predict", "run", "new.csv", "--silo", "north")
         assert "client 'new': levels that are not known count as missing: 'sex' ('x')" in notes(done)
     pl.read_csv("north.csv").with_columns(pl.lit("east").alias("site")).write_csv("new.csv")
-    done = run("predict", "run", "new.csv", "--client-column", "site", code=3)
+    done = run("predict", "run", "new.csv", "--silo-column", "site", code=3)
     assert "rows of 'east', and the model is of silos 'north', 'south'" in done.stderr
 
 
@@ -444,7 +444,7 @@ def test_a_run_remembers_its_codes(coded):
     assert "missing = [-999]\n\n[[columns]]" in text and "words_missing = true" in text
     predicted = run("predict", "run", "north.csv")
     assert predicted.stdout == (coded / "run/labels/north.csv").read_text()
-    assert "-999" not in run("explain", "run", "--row", rows["patient_id"][0], "--client", "south").stdout
+    assert "-999" not in run("explain", "run", "--row", rows["patient_id"][0], "--silo", "south").stdout
     run("update", "run", *files, "--out", "later")
     assert Schema.read("later/schema.toml") == Schema.read("run/schema.toml")
     run("publish", "run", "--out", "kit")

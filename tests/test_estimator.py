@@ -126,18 +126,17 @@ def test_what_the_two_checks_mean_to_check(container):
 def test_parameters_and_defaults():
     found = {name: p.default for name, p in inspect.signature(FMTC).parameters.items()}
     assert found == {
-        "n_clusters": 8, "n_concepts": None, "view": "auto", "alpha": 1.0, "beta": 0.15, "coupling": "auto",
-        "scale": "auto",
-        "max_iter": 25, "tol": 1e-3, "client_weights": None, "privacy": None, "solver": None, "random_state": None,
-        "n_jobs": None, "device": "cpu", "verbose": 0,
+        "n_clusters": 8, "clusters_per_silo": None, "view": "auto", "scale": "auto", "graph": None, "mixture": None,
+        "privacy": None, "max_iter": 25, "tol": 1e-3, "random_state": None, "n_jobs": None, "device": "cpu",
+        "verbose": 0,
     }  # fmt: skip
-    assert len(found) <= 16
+    assert len(found) <= 13
     assert Graph().get_params() == {
-        "n_neighbors": "auto", "ridge": 0.03, "rho": None, "schatten_p": 1.0, "align": True, "bandwidth": None,
+        "alpha": 1.0, "beta": 0.15, "coupling": "auto", "n_neighbors": "auto", "ridge": 0.03, "rho": None, "schatten_p": 1.0, "align": True, "bandwidth": None,
         "nonmutual_weight": 0.25,
         "step_size": None, "n_inner": 3, "accelerate": True, "center_features": "auto", "lift": "auto",
         "max_features": 2000, "labels_from": "projection", "final": "mixture", "kappa": None, "n_init": 10,
-        "message_dtype": None, "contain": True, "exit": "auto", "calibration": "none",
+        "message_dtype": None, "contain": True, "exit": "auto",
     }  # fmt: skip
     kinds = [p.kind for p in inspect.signature(FMTC).parameters.values()]
     assert kinds[0] is inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -147,7 +146,7 @@ def test_parameters_and_defaults():
 @pytest.mark.parametrize(
     "estimator",
     [
-        FMTC(5, beta=0.4, coupling="subspace", client_weights={"a": 1.0}, random_state=3),
+        FMTC(5, clusters_per_silo={"a": 1}, random_state=3, graph=Graph(beta=0.4, coupling="subspace")),
         FMTC(2, graph=Graph(ridge=0.1, final="kmeans")),
         FMTC.as_published(4, alpha=10.0, beta=0.2, rho=0.5, schatten_p=0.5, n_neighbors=7),
     ],
@@ -703,10 +702,10 @@ def test_score_is_one_minus_ncut_over_k(model):
     assert_allclose(model.score(DATA), np.mean(shares), rtol=1e-12)
 
 
-def test_client_weights_are_relative_and_decide_the_ridge():
+def test_silo_weights_are_relative_and_decide_the_ridge():
     names = list(DATA)
     equal = short().fit(DATA)
-    assert_same_bytes(short(client_weights=dict.fromkeys(names, 2)).fit(DATA), equal)
+    assert_same_bytes(short().fit(DATA, silo_weights=dict.fromkeys(names, 2)), equal)
     # In the first round the anchor is zero: (XᵀX + ridge I) W = XᵀF ridge = 0.03/(m omega), and F does not know it.
     X = DATA["north"] - DATA["north"].mean(axis=0)
     squares = sum(np.square(Xt - Xt.mean(axis=0)).sum() for Xt in DATA.values())
@@ -714,7 +713,7 @@ def test_client_weights_are_relative_and_decide_the_ridge():
     right_side = []
     for weight in (0.1, 1, 10):
         weights = {"north": weight, "south": 1, "west": 1}
-        W = short(client_weights=weights, max_iter=1, align=False).fit(DATA).projections_["north"]
+        W = short(max_iter=1, align=False).fit(DATA, silo_weights=weights).projections_["north"]
         right_side.append(gram @ W + 0.03 / 3 * (weight + 2) / weight * W)
     assert_allclose(right_side[1:], [right_side[0]] * 2, rtol=1e-9, atol=1e-12)
 
@@ -724,16 +723,16 @@ def test_client_weights_are_relative_and_decide_the_ridge():
     [
         ({"north": 1, "south": 1}, "'west'"),
         ({"north": 1, "south": 1, "west": 1, "east": 1}, "'east'"),
-        ({"north": 1, "south": 1, "west": 0}, "client_weights"),
-        ({"north": 1, "south": 1, "west": -1}, "client_weights"),
-        ({"north": 1, "south": 1, "west": np.nan}, "client_weights"),
-        ({"north": 1, "south": 1, "west": np.inf}, "client_weights"),
-        ({"north": 1, "south": 1, "west": "heavy"}, "client_weights"),
+        ({"north": 1, "south": 1, "west": 0}, "silo_weights"),
+        ({"north": 1, "south": 1, "west": -1}, "silo_weights"),
+        ({"north": 1, "south": 1, "west": np.nan}, "silo_weights"),
+        ({"north": 1, "south": 1, "west": np.inf}, "silo_weights"),
+        ({"north": 1, "south": 1, "west": "heavy"}, "silo_weights"),
     ],
 )
-def test_client_weights_that_make_no_sense(weights, named):
+def test_silo_weights_that_make_no_sense(weights, named):
     with pytest.raises(ValueError, match=named):
-        short(client_weights=weights).fit(DATA)
+        short().fit(DATA, silo_weights=weights)
 
 
 def test_verbose_speaks_on_standard_error_and_else_nobody(capsys):
@@ -988,8 +987,8 @@ def test_weights_of_clients_draw_what_is_common():
             (("a", near), ("b", far))}  # fmt: skip
 
     def fitted(weights, view="mixture"):
-        params = {"view": view, "scale": "none", "kappa": 20.0, "random_state": 0, "client_weights": weights}
-        return FMTC(3, **by_view(params)).fit(data)
+        params = {"view": view, "scale": "none", "kappa": 20.0, "random_state": 0}
+        return FMTC(3, **by_view(params)).fit(data, silo_weights=weights)
 
     def gap(model):
         """From the means of b to the groups of a."""
@@ -1123,5 +1122,5 @@ def test_clusters_that_have_no_row_anywhere_are_named(view):
 
 def test_a_cluster_that_only_one_silo_lacks_is_nothing_to_warn_of():
     rows = {name: X[TRUTH[name] != t] for t, (name, X) in enumerate(DATA.items())}
-    model = FMTC(3, n_concepts=3, view="mixture", random_state=0).fit(rows)  # a warning is an error here
+    model = FMTC(3, clusters_per_silo=3, view="mixture", random_state=0).fit(rows)  # a warning is an error here
     assert all(len(set(model.predict(rows)[name])) < 3 for name in rows)

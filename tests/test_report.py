@@ -81,7 +81,7 @@ def home(tmp_path_factory):
     return folder
 
 
-GRAPH = ("--view", "graph", "--scale", "none", "--solver", "lift=false")  # `graph_view` of tests/views.py
+GRAPH = ("--view", "graph", "--scale", "none", "--set", "lift=false")  # `graph_view` of tests/views.py
 
 
 @pytest.fixture(scope="module")
@@ -413,7 +413,7 @@ def test_sparse_rows_send_no_means(tmp_path, rng):
 
 
 @pytest.mark.parametrize(
-    "more", [[], GRAPH, [*GRAPH, "--solver", "message_dtype=float32"], [*GRAPH, "--scale", "global"]], ids=str
+    "more", [[], GRAPH, [*GRAPH, "--set", "message_dtype=float32"], [*GRAPH, "--scale", "global"]], ids=str
 )
 def test_bytes_of_the_rounds_are_those_that_were_counted(home, tmp_path, more):
     files = sorted(home.glob("silo*.csv"))
@@ -449,7 +449,7 @@ def test_the_page_says_what_each_field_can_tell(either):
 
 def test_settings_are_those_of_fmtc_and_then_of_its_solver(home, tmp_path):
     files = sorted(home.glob("silo*.csv"))
-    fmtc_ok("fit", *files, "--drop", "id", "--drop", "class", "-k", 3, "--max-iter", 2, "--solver", "ridge=0.5", "-q",
+    fmtc_ok("fit", *files, "--drop", "id", "--drop", "class", "-k", 3, "--max-iter", 2, "--set", "ridge=0.5", "-q",
             "--as-published", "--out", tmp_path / "run")  # fmt: skip
     summary = summarise(tmp_path / "run")
     names = {(line["of"], line["name"]) for line in summary["settings"]}

@@ -16,6 +16,7 @@ from numpy.testing import assert_array_equal
 
 from fmtc import FMTC, write_report
 from fmtc.errors import DataError, InputError, RowsWarning
+from fmtc.estimator import Fitted
 from fmtc.rows import refuse_names
 from fmtc.schema import Column, Encoded, Schema
 from fmtc.tables import Silo, remarks
@@ -30,8 +31,7 @@ class Tabular(FMTC):
 
     def fit(self, X, y=None, *, silos=None):
         self.parts = self._parts(X, silos, reset=True)
-        self.silos_ = sorted(self.parts)
-        self._models = dict.fromkeys(self.silos_)
+        self._fitted = Fitted(dict.fromkeys(sorted(self.parts)))
         return self
 
     def rows(self, X, silos=None):

@@ -77,13 +77,13 @@ def test_weights_are_normalised_and_decide_the_ridge(play, make_federation):
 
 @pytest.mark.parametrize("weights", [{"a": 1}, {"a": 1, "b": 1, "c": 1}, {"a": 1, "c": 1}, {}])
 def test_weights_name_each_client_once(weights):
-    with pytest.raises(ValueError, match=r"^client_weights"):
+    with pytest.raises(ValueError, match=r"^silo_weights"):
         opened({"a": HERE, "b": HERE}, Settings(), weights)
 
 
 @pytest.mark.parametrize("bad", [0, -1, np.nan, np.inf, True, "1"])
 def test_weights_are_above_zero(bad):
-    with pytest.raises(ValueError, match=r"^client_weights"):
+    with pytest.raises(ValueError, match=r"^silo_weights"):
         opened({"a": HERE, "b": HERE}, Settings(), {"a": 1.0, "b": bad})
 
 

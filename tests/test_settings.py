@@ -166,7 +166,7 @@ def test_settings_that_both_views_read_are_of_the_view_that_is_fitted():
     with pytest.raises(ValueError, match=r"one kappa, got Graph\(kappa=1\) and Mixture\(kappa=2\)"):
         flat("auto", graph, Mixture(kappa=2))
     for bad in ({"ridge": 0.1}, Mixture()):
-        with pytest.raises(TypeError, match="^graph must be None or a fmtc.Graph"):
+        with pytest.raises(TypeError, match=r"^graph must be None or a fmtc\.Graph"):
             flat("graph", bad, None)
 
 

@@ -48,7 +48,7 @@ def odd(tmp_path_factory):
     X = np.random.default_rng(0).normal(size=(60, 3))
     names = np.repeat([f"{ESC}[35mnorth", f"{ESC}]0;title\x07"], 30)
     pl.DataFrame(X, schema=["a", "b", "c"]).with_columns(pl.Series("site", names)).write_csv(home / "all.csv")
-    flags = ("--client-column", "site", "-k", 2, "--max-iter", 2, "--out", home / "run")
+    flags = ("--silo-column", "site", "-k", 2, "--max-iter", 2, "--out", home / "run")
     done = fmtc_run("fit", home / "all.csv", *flags)
     assert done.exit_code == 0, done.output
     return home, done
@@ -60,12 +60,12 @@ def test_names_of_silos_cannot_give_orders(odd):
     for said in (
         done.output,
         inspected.output,
-        fmtc_run("check", home / "all.csv", "--client-column", "site").output,
+        fmtc_run("check", home / "all.csv", "--silo-column", "site").output,
     ):
         assert ESC in said  # colours of our own
         assert "[35mnorth" in said and f"{ESC}[35mnorth" not in said
         assert f"{ESC}]0" not in said and "\x07" not in said
-    assert list(json.loads(fmtc_run("explain", "--show", "model", home / "run", "--json").stdout)["clients"]) == [
+    assert list(json.loads(fmtc_run("explain", "--show", "model", home / "run", "--json").stdout)["silos"]) == [
         f"{ESC}[35mnorth", f"{ESC}]0;title\x07",
     ]  # fmt: skip
 

@@ -118,7 +118,7 @@ def attacked(
         fit_hostile(model, views.for_fmtc(rows), data.clients, attacks, STAGES[stage])
     except (ClientError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         return None, f"{type(error).__name__}: {str(error)[:90]}"
-    alone = [cid for cid, choice in getattr(model, "choice_", {}).items() if choice == "alone"]
+    alone = [cid for cid, choice in model.run_.choices.items() if choice == "alone"]
     capped = sum(bool(record.capped or record.odd) for record in model.run_.rounds)
     return labels_of(rows, model), f"{capped}/{len(model.run_.rounds)} rounds, {len(alone)} alone"
 

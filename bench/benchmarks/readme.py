@@ -157,7 +157,7 @@ def costs_part(found: dict[str, Any]) -> str:
         f"{setting['features']:,} features and {setting['clusters']} clusters each, {setting['rounds']} rounds. "
         "The payload is 2 d k numbers of 8 bytes per silo and round (`python bench/benchmarks/federation.py`).\n\n"
         + "\n".join(lines)
-        + f"\n\nWith `--solver message_dtype=float32` silos send {half['bytes_up']:.0%} of the bytes. On digits in "
+        + f"\n\nWith `--set message_dtype=float32` silos send {half['bytes_up']:.0%} of the bytes. On digits in "
         f"eight silos, {half['labels_changed']:.1%} of the labels changed, and W by at most "
         f"{half['largest_relative_change_of_W']:.0e} of its size."
     )

@@ -90,7 +90,7 @@ def main() -> None:
                 scores.append(score(model, data))
                 if rule == "none":
                     row.setdefault("labels", []).append(model.labels_)
-                    sizes = np.concatenate(list(model._sizes.values()))
+                    sizes = np.concatenate(list(model._fitted.sizes.values()))
                     small.append(float((sizes[sizes > 0] < 5).mean()))
                     row["view"] = model.view_
                 same &= bool(np.array_equal(model.labels_, row["labels"][seed]))

@@ -66,7 +66,7 @@ for name in np.unique(lab):
     print(f"{name:12}" + "".join(f"{np.sum((lab == name) & (kind == j)):10}" for j in range(k)))
 
 # %%
-# (A file of your own: ``fmtc fit cells.h5ad -k 7 --client-column batch --out run`` reads AnnData, and
+# (A file of your own: ``fmtc fit cells.h5ad -k 7 --silo-column batch --out run`` reads AnnData, and
 # ``FMTC.fit(adata, silos="batch")`` takes the object.)
 #
 # Pooled, alone, together

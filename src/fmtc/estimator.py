@@ -341,9 +341,9 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             resume=resume,
         )
         shared = kept_of(result.server, settings)
-        result = replace(result, shared=shared, received=(*before, *result.received), advice=advice)
+        received = (*before, *result.received)
+        result = replace(result, shared=shared, received=received, advice=advice, ledgers=transport.ledgers)
         self._adopt(result, transport.results(), {cid: places for cid, (_, places) in parts.items()})
-        self._ledgers = transport.ledgers
         self._fitted = replace(self._fitted, seen=Remembered.of(X, silos))
         return self
 
@@ -511,7 +511,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             from .protocol.private.view import promise as promised
 
             promise = promised(self._settings(self._k), len(result.client_ids) or None, self.n_features_in_)
-        self.run_ = replace(result, server=None, kept={}, ledgers={}, late={}, promise=promise, **more)
+        self.run_ = replace(result, server=None, kept={}, late={}, promise=promise, **more)
         self.n_iter_ = len(self.run_.rounds) if n_iter is None else n_iter
 
     def _warn_of_run(self, missed: list[str]) -> None:
@@ -883,11 +883,6 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         return self._fitted.models
 
     @property
-    def silos_(self) -> list[str]:
-        """Names of the silos, sorted."""
-        return list(self._models)
-
-    @property
     def n_clusters_(self) -> int:
         """Clusters of the federation."""
         return self._k
@@ -1231,9 +1226,8 @@ def federate(
     ledgers = {cid: MemoryLedger([*before.get(cid, ()), *own]) for cid, own in outcome.ledgers.items()}
     places = None if outcome.missing else {cid: rows for cid, (_, rows) in parts.items()}
     received = (*(() if asked is None else asked.received), *outcome.received)
-    found = replace(outcome, received=received, advice=advice)
+    found = replace(outcome, received=received, advice=advice, ledgers=ledgers)
     model._adopt(found, {cid: kept.client for cid, kept in outcome.kept.items()}, places)
-    model._ledgers = ledgers
     return model
 
 

@@ -6,7 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,16 +32,12 @@ class SilosMixin:
     schema_: Schema
     _silo_column: str | None  # of the rows of `fit`, which names the silos
 
-    if TYPE_CHECKING:
+    _models: Any  # mapping of silo to model
 
-        @property
-        def silos_(self) -> list[str]:
-            """Names of the silos, sorted."""
-
-        @property
-        def _models(self) -> Mapping[str, Any]:
-            """The model of each silo."""
-
+    @property
+    def silos_(self) -> list[str]:
+        """Names of the silos, sorted."""
+        return list(self._models)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_models")

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 
 _FLAGS = {
-    "as_types": "--as", "missing_codes": "--missing-code", "header": "--no-header", "silo_column": "--client-column",
+    "as_types": "--as", "missing_codes": "--missing-code", "header": "--no-header", "silo_column": "--silo-column",
 }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from fmtc.tables import formats, read_silos
 TRIES = 20  # damaged files of each kind; raise it to look for more
 VALUES = (None, [], {}, "x", -1, 1e300, 10**30, 10**400, True, ["x"], [[1]], float("nan"))
 REPORT = ("--out", "page.html", "--force")
-FIT = ("fit", "-k", "2", "--max-iter", "1", "--solver", "n_init=1", "--force", "--out", "out", "-q")
+FIT = ("fit", "-k", "2", "--max-iter", "1", "--set", "n_init=1", "--force", "--out", "out", "-q")
 
 
 def fmtc(*words: Any) -> Any:
@@ -53,7 +53,7 @@ def home(tmp_path_factory) -> Path:
     np.savez_compressed(home / "rows.npz", X=X)
     sp.save_npz(home / "sparse.npz", sp.csc_array(np.where(X > 0, X, 0)))
     table.with_columns(pl.Series("site", ["n", "s"] * 30)).write_csv(home / "all.csv")
-    done = fmtc("fit", home / "all.csv", "--client-column", "site", "-k", 3, "--max-iter", 2, "--solver",
+    done = fmtc("fit", home / "all.csv", "--silo-column", "site", "-k", 3, "--max-iter", 2, "--set",
                 "n_init=1", "--report", "--out", home / "run")  # fmt: skip
     assert done.exit_code == 0, done.output
 
@@ -76,8 +76,8 @@ def home(tmp_path_factory) -> Path:
 KINDS: dict[str, list[tuple[Any, ...]]] = {  # a file, and commands that read it
     "run/model/model.json": [
         ("explain", "--show", "model", "run"),
-        ("predict", "run", "all.csv", "--client-column", "site"),
-        ("export", "run", "--client", "n", "--onnx", "n.onnx", "--force"),
+        ("predict", "run", "all.csv", "--silo-column", "site"),
+        ("export", "run", "--silo", "n", "--onnx", "n.onnx", "--force"),
     ],
     "run/model/n.safetensors": [("explain", "--show", "model", "run")],
     "run/report.json": [("report", "run", *REPORT)],

@@ -99,7 +99,7 @@ def original(tmp_path_factory) -> Path:
         write_json(home / f"{name}.renewed", document)
     shutil.copy(kits / "authority" / "roster.json", home / "roster.json")
     files = [home / f"{name}.csv" for name in ("north", "south", "west")]
-    done = fmtc("fit", *files, "-k", 3, "--max-iter", 2, "--solver", "n_init=1", "--out", home / "run")
+    done = fmtc("fit", *files, "-k", 3, "--max-iter", 2, "--set", "n_init=1", "--out", home / "run")
     assert done.exit_code == 0, done.output
     assert fmtc("publish", home / "run", "--out", home / "published").exit_code == 0
     return home
@@ -121,7 +121,7 @@ COORDINATE = ("coordinate", "--kit", "kits/coordinator", "-k", "3", "--out", "le
 DOCTOR, DOCTOR_HERE = ("doctor", "--kit", "kits/north"), ("doctor", "--kit", "kits/coordinator")
 SHOW, VERIFY, SPENT = (("outbox", what, "kits/north") for what in ("show", "verify", "budget"))
 RENAME = ("explain", "run", "--rename", "0=ill")
-PREDICT = ("predict", "run", "west.csv", "--client", "west")
+PREDICT = ("predict", "run", "west.csv", "--silo", "west")
 REPORT = ("report", "run", "--out", "page.html")
 UPDATE = ("update", "run", "north.csv", "--out", "second")
 LATER = ("join-later", "--kit", "published", "--data", "north.csv", "--out", "later")
@@ -180,12 +180,12 @@ FILES: dict[str, list[tuple[str, ...]]] = {
     "run/schema.toml": [PREDICT, ("explain", "--show", "model", "run"), UPDATE],
     "run/report.json": [
         ("explain", "--show", "labels", "run"), ("explain", "run", "--show", "influence"), REPORT,
-        ("explain", "run", "--client", "north", "--row", "3"),
+        ("explain", "run", "--silo", "north", "--row", "3"),
     ],
     "run/outbox/north.jsonl": [("outbox", "show", "run"), ("outbox", "verify", "run"), REPORT],
     "run/outbox/north.head": [("outbox", "verify", "run")],
     "run/model/model.json": [PREDICT, UPDATE],
-    "run/model/north.safetensors": [PREDICT, ("export", "run", "--client", "north", "--onnx", "n.onnx")],
+    "run/model/north.safetensors": [PREDICT, ("export", "run", "--silo", "north", "--onnx", "n.onnx")],
     "run/model/common.tensors": [PREDICT, UPDATE],
     "published/join.json": [LATER],
     "published/join.safetensors": [LATER],
@@ -336,7 +336,7 @@ def test_any_damage_ends_in_a_sentence(file, home, original):
     ("publish", "run", "--out"),
     ("report", "run", "--out"),
     ("explain",),
-    ("predict", "run", "--client", "north"),
+    ("predict", "run", "--silo", "north"),
     ("federation", "request", "--name", "east", "--kit"),
     ("federation", "admit", "east.request", "--add", "--authority", "kits/authority", "--accept-key", CODE, "--out"),
     ("coordinate", "--kit", "kits/coordinator", "-k", "3", "--out"),

@@ -152,7 +152,7 @@ def test_one_silo_alone_is_not_compared(silos):
 def test_a_silo_of_a_federation_shows_what_it_was_told(silos, tmp_path):
     model = FMTC(2, view="mixture", random_state=0).fit(silos["a"])
     (cid,) = model.silos_
-    model._told = {cid: [(0.9, "matched"), (0.1, "unique")]}
+    model._fitted = replace(model._fitted, told={cid: [(0.9, "matched"), (0.1, "unique")]})
     atlas = fmtc.load(model.save(tmp_path / "model")).atlas_
     assert [one.flags for one in atlas.clusters] == [{cid: "matched"}, {cid: "unique"}]
     assert atlas == model.atlas_ and atlas.notes == ()

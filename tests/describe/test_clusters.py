@@ -394,11 +394,11 @@ def test_a_notebook_shows_silos_and_shares(make_federation):
     assert "sk-" in before and "sk-" not in shown  # scikit-learn's diagram, then ours
     assert model._repr_mimebundle_()["text/html"] == shown
     assert "<i>" not in shown and "&lt;i&gt;c" in shown
-    for part in model._sizes.values():
+    for part in model._fitted.sizes.values():
         assert part.sum() == 60
         assert all(f"{100 * n / 60:.0f} %" in shown for n in part if n >= 5)
     assert "120 rows" in shown and model.run_.stopped_because in shown
-    assert "_sizes" not in repr(model)
+    assert "sizes" not in repr(model)
 
 
 # ------------------------------------------------------------------------------------------------------- command line
@@ -433,12 +433,12 @@ def test_explain_says_what_the_clusters_are(run):
     assert [line.split() for line in done.stdout.splitlines() if line.startswith("south")] == [
         ["south", "50", "60", "%", "40", "%"]
     ]
-    alone = fmtc_run("explain", run, "--client", "north").stdout
+    alone = fmtc_run("explain", run, "--silo", "north").stdout
     assert "30 rows, 60 %" in alone and "share of each silo" not in alone
-    assert fmtc_run("explain", run, "--client", "east").exit_code == 3
+    assert fmtc_run("explain", run, "--silo", "east").exit_code == 3
     told = json.loads(fmtc_run("explain", run, "--json").stdout)
     assert [one["rows"] for one in told["clusters"]] == [60, 40]
-    one_silo = json.loads(fmtc_run("explain", run, "--json", "--client", "north").stdout)
+    one_silo = json.loads(fmtc_run("explain", run, "--json", "--silo", "north").stdout)
     assert [one["rows"] for one in one_silo["clusters"]] == [30, 20]
 
 
@@ -463,7 +463,7 @@ def test_a_name_is_kept_and_used_everywhere(run):
     joined = fmtc_run("explain", run, "--join", run.parent / "north.csv").stdout.splitlines()
     assert joined[0] == "id,height,noise,cluster,cluster_name,probability"
     shown = fmtc_run("explain", "--show", "labels", run)
-    assert shown.stdout.splitlines()[0] == "client,id,cluster,cluster_name,probability"
+    assert shown.stdout.splitlines()[0] == "silo,id,cluster,cluster_name,probability"
     assert "without a label" not in shown.stderr
     assert fmtc_run("report", run).exit_code == 0
     page = (run / "report.html").read_text()
@@ -512,7 +512,7 @@ def test_what_has_no_explanation_says_why(run, tmp_path):
 
 def test_texts_of_a_run_are_told_by_their_words(tmp_path, rng):
     pl.DataFrame({"notes": texts(rng), "site": ["a", "b"] * 30}).write_csv(tmp_path / "all.csv")
-    fit = ["fit", tmp_path / "all.csv", "--client-column", "site", "--text-column", "notes", "-k", 2]
+    fit = ["fit", tmp_path / "all.csv", "--silo-column", "site", "--text-column", "notes", "-k", 2]
     done = fmtc_run(*fit, "-q", "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
     assert read_texts([tmp_path / "all.csv"], Reading(silo_column="site", text_column="notes"))[0].startswith("and ")

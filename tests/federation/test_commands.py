@@ -127,20 +127,20 @@ def kits(tmp_path_factory):
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
-        (("fit", "--processes", "FILES", "-k", 4, "--out", "o", "--client-column", "x"), 2, "--client-column"),
-        (("fit", "--processes", "FILES", "-k", 4, "--out", "o", "--min-clients", 4), 2, "--min-clients"),
+        (("fit", "--processes", "FILES", "-k", 4, "--out", "o", "--silo-column", "x"), 2, "--silo-column"),
+        (("fit", "--processes", "FILES", "-k", 4, "--out", "o", "--min-silos", 4), 2, "--min-silos"),
         (("fit", "--processes", "FILES", "-k", 4, "--out", "."), 2, "--force"),
         (("fit", "--processes", "nowhere.csv", "-k", 4, "--out", "o"), 3, "nowhere.csv"),
         (("join", "--kit", "nowhere", "--data", "x.csv", "--out", "o"), 3, "nowhere"),
         (("join", "--kit", "kits/coordinator", "--data", "FILES", "--out", "o"), 3, "coordinator"),
         (("join", "--kit", "kits/north", "--data", "nowhere.csv", "--out", "o"), 3, "nowhere.csv"),
         (
-            ("join", "--kit", "kits/north", "--data", "FILES", "--out", "o", "--client-column", "x"),
+            ("join", "--kit", "kits/north", "--data", "FILES", "--out", "o", "--silo-column", "x"),
             2,
-            "--client-column",
+            "--silo-column",
         ),
         (("coordinate", "--kit", "kits/north", "-k", 4, "--out", "o"), 3, "silo"),
-        (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "o", "--min-clients", 9), 2, "--min-clients"),
+        (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "o", "--min-silos", 9), 2, "--min-silos"),
         (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "half"), 2, "--resume"),
         (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "o"), 1, "port "),
         (("check",), 2, "--kit"),
@@ -216,7 +216,7 @@ def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(t
     result = run(LocalTransport(silo_rows(), model._settings()), model._settings())
     write_record(RunSpec("r", model._settings(), folder), result)
     command = ("coordinate", "--kit", "kits/coordinator", "-k", 4, "--tol", 0, "--n-neighbors", 15, "--random-state", 3,
-               "--view", "graph", "--scale", "none", "--solver", "lift=false", "--out", "run", "--resume")  # fmt: skip
+               "--view", "graph", "--scale", "none", "--set", "lift=false", "--out", "run", "--resume")  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (tmp_path / "plan.toml").write_text(f'name="s"\nhost="localhost"\nport={port}\nsilos=["a","b","c"]\n')

@@ -527,7 +527,7 @@ def test_the_command_below_the_quorum_and_with_fewer(study, joined):
     done = in_process(*study.coordinator, "--wait", "600")
     assert done.exit_code == 5, done.output
     assert "west" in done.stderr
-    done = in_process(*study.coordinator, "--resume", "--wait", "600", "--min-clients", "2")
+    done = in_process(*study.coordinator, "--resume", "--wait", "600", "--min-silos", "2")
     assert done.exit_code == 0, done.output
     assert "'west'" in done.stderr
     assert read_json(study.folder / "run" / "report.json")["missing"] == ["west"]

@@ -127,7 +127,7 @@ def test_a_kit_holds_means_and_no_silos_own_model(kind, tmp_path):
     model = fitted(kind)
     path = model.publish(tmp_path / "kit", names={1: "severe"})
     content = b"".join(file.read_bytes() for file in path.iterdir())
-    shared = model._shared
+    shared = model._fitted.shared
     for stack in (getattr(shared, name, None) for name in ("W", "Z", "Y")):
         for t in range(0 if stack is None else stack.shape[2]):
             assert np.ascontiguousarray(stack[:, :, t]).tobytes() not in content
@@ -145,9 +145,9 @@ def test_a_kit_holds_means_and_no_silos_own_model(kind, tmp_path):
 
 
 def test_a_kit_keeps_out_what_is_not_for_others(tmp_path):
-    model = FMTC(3, view="mixture", random_state=5, n_jobs=1, client_weights=dict.fromkeys(DATA, 1.0)).fit(DATA)
+    model = FMTC(3, view="mixture", random_state=5, n_jobs=1).fit(DATA)
     params = json.loads((model.publish(tmp_path / "kit") / "join.json").read_text())["params"]
-    assert {"random_state", "n_jobs", "client_weights", "device", "verbose"}.isdisjoint(params)
+    assert {"random_state", "n_jobs", "device", "verbose"}.isdisjoint(params)
 
 
 def test_a_kit_from_a_saved_model_is_the_same(tmp_path):

@@ -35,7 +35,7 @@ def agreement(model):
 def test_a_column_of_two_values_does_not_decide_the_clusters(monkeypatch):
     model = fitted()
     assert agreement(model) > 0.8
-    floor, covariance = model._shared.floor, model._shared.mixture.covariance
+    floor, covariance = model._fitted.shared.floor, model._fitted.shared.mixture.covariance
     assert_array_equal(floor > 0, [False, False, True])
     assert_allclose(covariance[2, :2], 0, atol=1e-12)
     assert covariance[2, 2] >= floor[2] > 0.3
@@ -56,7 +56,7 @@ def test_sums_are_enough():
 
 def test_a_saved_model_keeps_the_least_variance(tmp_path):
     model = fitted()
-    floor = model._shared.floor
+    floor = model._fitted.shared.floor
     again = load(model.save(tmp_path / "model"))
     assert_array_equal(again._shared.floor, floor)
     for one in (again, model):
@@ -69,7 +69,7 @@ def test_a_saved_model_keeps_the_least_variance(tmp_path):
 def test_principal_axes_have_no_such_rule():
     data = {cid: np.hstack([X, np.random.default_rng(1).normal(size=(len(X), 60))]) for cid, X in DATA.items()}
     model = fitted(data)
-    assert model._shared.axes is not None and model._shared.floor is None
+    assert model._fitted.shared.axes is not None and model._fitted.shared.floor is None
 
 
 # ---------------------------------------------------------------------------------------------------- many categories
@@ -87,8 +87,8 @@ def test_many_categories_keep_their_profiles():
     data = {cid: answers(40, seed) for seed, cid in enumerate("abc")}
     model = FMTC(2, random_state=0, mixture=Mixture(n_init=2)).fit({cid: frame for cid, (frame, _) in data.items()})
     assert (model.view_, model.view_reason_) == ("mixture", "a table of 60 columns")
-    assert model._shared.axes is None
-    assert model._shared.mixture.profiles.shape == (2, 120)
+    assert model._fitted.shared.axes is None
+    assert model._fitted.shared.mixture.profiles.shape == (2, 120)
     for cid, (frame, y) in data.items():
         assert adjusted_rand_score(y, model.predict(frame, silos=cid)) > 0.9
 
@@ -100,8 +100,8 @@ def test_more_levels_than_can_be_sent_in_pairs_are_axes(monkeypatch):
         model = FMTC(2, random_state=0, view="mixture").fit(
             {cid: answers(40, seed)[0] for seed, cid in enumerate("abc")}
         )
-    assert model._shared.axes is not None
-    assert model._shared.mixture.profiles.shape == (2, 0)
+    assert model._fitted.shared.axes is not None
+    assert model._fitted.shared.mixture.profiles.shape == (2, 0)
 
 
 @pytest.mark.parametrize(("numbers", "is_wide"), [(50, False), (51, True)])
@@ -112,4 +112,4 @@ def test_numbers_beside_categories_make_a_table_wide(numbers, is_wide):
         for seed, cid in enumerate("abc")
     }
     model = FMTC(2, random_state=0, view="mixture", max_iter=1, mixture=Mixture(n_init=1)).fit(data)
-    assert (model._shared.axes is not None) == is_wide
+    assert (model._fitted.shared.axes is not None) == is_wide

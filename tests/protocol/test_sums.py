@@ -238,8 +238,8 @@ def arrays_of(state):
 def test_what_cannot_be_summed_is_refused_with_a_sentence():
     with pytest.raises(InputError, match="at least 3 clients"):
         FMTC(3, privacy="sums").fit(blobs(m=2))
-    with pytest.raises(InputError, match="client_weights"):
-        FMTC(3, privacy="sums", client_weights={f"silo {t}": t + 1 for t in range(3)}).fit(blobs())
+    with pytest.raises(InputError, match="silo_weights"):
+        FMTC(3, privacy="sums").fit(blobs(), silo_weights={f"silo {t}": t + 1 for t in range(3)})
     with pytest.raises(ValueError, match="sums"):
         FMTC(3, privacy="secret").fit(blobs())
     with pytest.raises(ValueError, match="average"):

@@ -42,7 +42,7 @@ def plain():
 
 def gap(model):
     """How far the consensus of one silo lies from that of another."""
-    Z = model._shared.Z
+    Z = model._fitted.shared.Z
     return np.abs(Z - Z[:, :, :1]).max() / np.abs(Z).max()
 
 
@@ -135,7 +135,7 @@ def test_a_run_that_resumes_comes_to_the_same(tmp_path):
 
 def test_texts_stay_texts_in_files_and_updates(tmp_path):
     model = load(plain().save(tmp_path / "model")).set_params(random_state=0)
-    assert model._shared.words
+    assert model._fitted.shared.words
     assert gap(model) < 1e-9
     model.update({"a": DATA["a"]})
     assert np.isinf(model.kappa_).all()

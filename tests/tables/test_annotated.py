@@ -37,7 +37,7 @@ def obs_as(path, version):
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
-@pytest.mark.parametrize("flags", [(), ("--client-column", "batch")])
+@pytest.mark.parametrize("flags", [(), ("--silo-column", "batch")])
 def test_clusters_go_into_obs_of_a_copy(tmp_path, version, flags):
     """In the encoding that the file has, listed in `column-order`, beside what was there; the input stays as it is."""
     h5py, file, out = pytest.importorskip("h5py"), tmp_path / "cells.h5ad", tmp_path / "new.h5ad"

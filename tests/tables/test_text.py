@@ -62,7 +62,9 @@ SETTINGS = Settings(3, scale="tfidf", max_iter=4, max_features=30, n_init=2)
 
 
 def short(**params):
-    return graph_view(3, **{"scale": "tfidf", "random_state": 0, "max_iter": 6, "max_features": 30, "n_init": 3} | params)
+    return graph_view(
+        3, **{"scale": "tfidf", "random_state": 0, "max_iter": 6, "max_features": 30, "n_init": 3} | params
+    )
 
 
 # -------------------------------------------------------------------------------------------------------- hashing
@@ -407,12 +409,12 @@ def test_fit_and_predict_texts(folder, run):
     assert json.loads((run / "model" / "model.json").read_text())["text"] == asdict(TextRecipe("note"))
     for name in SILOS:
         path = folder / f"{name}.csv"
-        told = fmtc_ok("predict", run, path, "--client", name, *ROLES, "--out", folder / "new.csv", "--force")
+        told = fmtc_ok("predict", run, path, "--silo", name, *ROLES, "--out", folder / "new.csv", "--force")
         assert told.stdout == ""
         found, then = pl.read_csv(folder / "new.csv"), pl.read_csv(run / "labels" / f"{name}.csv")
         assert found.equals(then)
     frame("west").rename({"note": "text"}).write_csv(folder / "west2.csv")
-    done = fmtc_ok("predict", run, folder / "west2.csv", "--client", "west", "--text-column", "text", *ROLES)
+    done = fmtc_ok("predict", run, folder / "west2.csv", "--silo", "west", "--text-column", "text", *ROLES)
     assert done.stdout == (run / "labels" / "west.csv").read_text()
 
 
@@ -423,7 +425,7 @@ def test_what_inspect_says_of_a_model_of_texts(run):
     assert about["n_features"] == 2**18
     model = fmtc.load(run / "model")._models["west"]
     assert set(hashed_counts(["ship", "cow", "tram"]).indices) <= set(model.keep)
-    top = about["clients"]["west"]["top_features"]
+    top = about["silos"]["west"]["top_features"]
     weights = model.centers @ (model.W * model.stretch[:, None]).T  # in the units of weighted words
     for j, marks in enumerate(top):
         assert_allclose([abs(mark["weight"]) for mark in marks], -np.sort(-np.abs(weights[j]))[:4], rtol=1e-12)
@@ -434,7 +436,7 @@ def test_what_inspect_says_of_a_model_of_texts(run):
 def test_another_scale_for_texts(folder):
     files = [folder / f"{name}.csv" for name in SILOS]
     (folder / "c.toml").write_text('[fit]\ntext_column = "note"\nmax_iter = 1\nscale = "none"\nview = "graph"\n')
-    fmtc_ok("fit", *files, "-k", 3, *ROLES, "--config", folder / "c.toml", "--solver", "n_init=1", "--out",
+    fmtc_ok("fit", *files, "-k", 3, *ROLES, "--config", folder / "c.toml", "--set", "n_init=1", "--out",
             folder / "plain")  # fmt: skip
     assert fmtc.load(folder / "plain" / "model").text_recipe_ == TextRecipe("note")
     assert fmtc.load(folder / "plain" / "model").scale == "none"
@@ -445,7 +447,7 @@ def test_refusals_of_the_command_line(folder, run, tmp_path):
     assert done.exit_code == 3
     assert "'note'" in done.stderr
     assert "--drop" in done.stderr
-    done = fmtc_run("predict", run, folder / "west.csv", "--client", "west")
+    done = fmtc_run("predict", run, folder / "west.csv", "--silo", "west")
     assert done.exit_code == 3
     assert "'note'" in done.stderr
     assert "--drop" in done.stderr

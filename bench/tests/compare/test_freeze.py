@@ -128,7 +128,7 @@ def test_the_digest_of_rows_sees_every_part_of_them():
     moved = data.X.copy()
     moved[0, 0] *= 1.001
     names = np.char.add(data.clients, "b")
-    others = [data.take(order), data.take(order[:-1]), replace(data, X=moved), replace(data, silos=names)]
+    others = [data.take(order), data.take(order[:-1]), replace(data, X=moved), replace(data, clients=names)]
     others.append(replace(data, y=(data.y + 1) % data.n_clusters))
     assert len({digest, *map(freeze.data_digest, others)}) == 1 + len(others)
     assert freeze.data_digest(replace(data, X=data.X * (1 + 2.0**-52))) == digest  # as another processor may have it

@@ -6,7 +6,7 @@ import pytest
 from fmtc import FMTC, Graph
 from fmtc_bench.compare import protocol
 from fmtc_bench.compare.grid import Cell, Store, cells, run_cells
-from fmtc_bench.compare.methods import defaults_of, METHODS, method_of, settings_of
+from fmtc_bench.compare.methods import METHODS, defaults_of, method_of, settings_of
 from fmtc_bench.compare.summary import mean_ranks, summarise
 from fmtc_bench.datasets import load
 

@@ -111,7 +111,7 @@ LINES = (
 def test_rows_have_the_classes_silos_and_columns_that_are_asked_for():
     made = NamedRows(
         lines={}, label=("kind", "part"), classes={"a u": "first", "a v": "second", "b u": "third"},
-        client="year", silos={"1992": "early", "1993": "early", "1994": "late"}, without=("id",),
+        client="year", clients={"1992": "early", "1993": "early", "1994": "late"}, without=("id",),
         columns=(Column("size", unit="mm", upper=100),), levels={"sex": {"M": "male", "F": "female"}}, prefix="x.",
     )(LINES)  # fmt: skip
     assert made.labels == ["first", "second", "third"]  # neither class c nor the year 1999
@@ -134,7 +134,7 @@ def test_documents_lose_links_and_accents():
     lines += "two words,B,2016-04-02,no\nmore words,C,2016-04-02,yes\nlate words,A,2016-06-02,yes\n"
     made = NamedTexts(
         lines={}, text="text", label="who", classes={"A": "Ann", "B": "Bob"}, client="time",
-        letters=7, silos={"2016-04": "April", "2016-05": "May"}, only={"own": "yes"}, least=2,
+        letters=7, clients={"2016-04": "April", "2016-05": "May"}, only={"own": "yes"}, least=2,
     )(lines.encode())  # fmt: skip
     assert (made.texts, made.labels, made.clients) == (["Ze see "], ["Ann"], ["April"])
     every = NamedTexts(lines={}, text="text", label="who", client="own")(lines.encode())

@@ -199,7 +199,7 @@ def toys(monkeypatch):
         ),
         Recipe(
             "spoken", "Words", "toy-data", {"toy_data/spoken.dat": sha256(SPOKEN).hexdigest()}, packaged.vowels,
-            *common, silos="speaker", standardized=False, schema=False,
+            *common, clients="speaker", standardized=False, schema=False,
         ),
     ]  # fmt: skip
     return dict(zip(("toy", "spoken"), packaged.sources(recipes), strict=True))
@@ -242,7 +242,7 @@ def test_texts_of_a_package_are_kept_as_lines_and_loaded_as_words(monkeypatch, t
     make = NamedTexts(lines={}, text="text", label="who", client="silo")
     recipe = Recipe(
         "notes", "Notes", "toy-data", {"toy_data/notes.dat": sha256(notes).hexdigest()}, make, "text", "a or b",
-        "https://example.org", "A. Toymaker.", "Made up.", silos="silo",
+        "https://example.org", "A. Toymaker.", "Made up.", clients="silo",
     )  # fmt: skip
     (source,) = packaged.sources([recipe])
     folder = import_archives(source, [wheel(tmp_path, notes=notes)], tmp_path / "home")

@@ -260,7 +260,7 @@ def report(
         "n_iter": model.n_iter_,
         "view": model.view_,
         "view_reason": model.view_reason_,
-        "scaled": model._scales,
+        "scaled": any(one.rescales for one in model._models.values()),
         "coupling": shared and shared.coupling(model),
         "converged": model.converged_,
         "stopped_because": model.run_.stopped_because,
@@ -269,11 +269,11 @@ def report(
         "sent": model._sent(),
         "trust": seen(model)
         | trust(
-            getattr(model, "influence_ids_", model.silos_),
+            model.silos_ if model.run_.influence is None else model.run_.client_ids,
             model.run_.rounds,
-            getattr(model, "influence_", None),
+            model.run_.influence,
             model.run_.held,
-            getattr(model, "choice_", {}),
+            model.run_.choices,
         ),
         **scores(results),
     }
@@ -290,13 +290,13 @@ def seen(model: FMTC) -> dict[str, Any]:
     """
     alone = len(model.silos_) == 1 and model.privacy is None
     heads = {}
-    for cid, ledger in getattr(model, "_ledgers", {}).items():
+    for cid, ledger in model.run_.ledgers.items():
         lines = ledger.lines()
         heads[cid] = lines[-1]["hash"] if lines else ""
     return {
         "mode": "alone" if alone else mode_of(model),
-        "roster": getattr(model, "roster_code_", ""),
-        "promise": getattr(model, "privacy_", None),
+        "roster": model.run_.roster,
+        "promise": model.run_.promise,
         "heads": heads,
     }
 
@@ -382,7 +382,7 @@ def write_run(
         for result in results:
             table = label_table([result.silo], [result.labels], [result.probabilities])
             write_file(folder / "labels" / f"{names[result.silo.name]}.csv", as_csv(table))
-        ledgers = {cid: ledger for cid, ledger in getattr(model, "_ledgers", {}).items() if cid in names}
+        ledgers = {cid: ledger for cid, ledger in model.run_.ledgers.items() if cid in names}
         if ledgers:
             (folder / OUTBOX).mkdir()
         for cid, ledger in ledgers.items():
@@ -531,7 +531,7 @@ def label_table(
     columns: dict[str, Any] = _row_names(silos, order)
     if clients:
         names = [silo.name for silo in silos for _ in silo.rows]
-        columns["client"] = [names[i] for i in order]
+        columns["silo"] = [names[i] for i in order]
     columns |= {"cluster": cluster, "probability": probability[np.arange(len(cluster)), cluster]}
     more = {"outlier": outliers, "confidence": confidence}
     columns |= {name: sorted_by_row(parts) for name, parts in more.items() if parts is not None}
@@ -545,7 +545,7 @@ def _row_names(silos: Sequence[Silo], order: Array) -> dict[str, Any]:
     if silos[0].ids is None:
         return {"row": np.concatenate([silo.rows for silo in silos])[order]}
     ids, name = [name for silo in silos for name in silo.ids or ()], silos[0].id_name or "id"
-    taken = name in ("client", "cluster", "probability", "outlier", "confidence") or name.startswith("probability_")
+    taken = name in ("silo", "cluster", "probability", "outlier", "confidence") or name.startswith("probability_")
     return {"id" if taken else name: [ids[i] for i in order]}
 
 
@@ -640,7 +640,7 @@ def all_labels(labels: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     import polars as pl
 
     return pl.concat(
-        [table.select(pl.lit(name).alias("client"), pl.all()) for name, table in labels.items()], how="diagonal"
+        [table.select(pl.lit(name).alias("silo"), pl.all()) for name, table in labels.items()], how="diagonal"
     )
 
 
@@ -711,7 +711,7 @@ def _by_mark(
             twice |= {mark} & known.keys()
             known[mark] = (cluster, p)
     if twice and key == "row":
-        raise DataError(f"{file}: rows of which silo? The run is of {listed(labels)}; name one with --client")
+        raise DataError(f"{file}: rows of which silo? The run is of {listed(labels)}; name one with --silo")
     if twice:
         raise DataError(f"{len(twice)} identifiers of the run, such as {min(str(t[1]) for t in twice)!r}, stand "
                         "for more than one row; name the silo, or a column with it")  # fmt: skip

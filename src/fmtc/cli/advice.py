@@ -55,7 +55,7 @@ def advise_k(
     Examples:
       fmtc advise-k north.csv south.csv west.csv
       fmtc advise-k *.csv --range 2..12 --plot k.png
-      fmtc advise-k all.parquet --client-column site --json
+      fmtc advise-k all.parquet --silo-column site --json
       fmtc advise-k --kit coordinator              (of a federation whose silos have joined)
     """
     from ..protocol.advice import range_of
@@ -75,8 +75,10 @@ def advise_k(
             silos = tables.read_silos(files, reading)
             if reading.recipe is None:
                 note_table(words, silos, scaled=model.scale != "none")
+            from ..estimator import advise
+
             words.say(f"{size_of(silos)}: looking for structure")
-            advice = model.advise({silo.name: silo.encoded for silo in silos})
+            advice = advise({silo.name: silo.encoded for silo in silos}, k_range=k_range, model=model)
     if plot is not None:
         from ..plot import plot_k
 

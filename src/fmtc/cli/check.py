@@ -88,7 +88,7 @@ def check(
     Examples:
       fmtc check north.csv south.csv west.csv
       fmtc check north.csv south.csv --id-column patient --drop zip -k 4
-      fmtc check all.parquet --client-column site --json
+      fmtc check all.parquet --silo-column site --json
       fmtc check ours.csv --as category:cp --write-schema schema.toml     (the same file for every silo of a federation)
       fmtc check north.csv south.csv --write-bounds bounds.toml           (for private runs, to be filled in)
       fmtc check --kit coordinator -k 4          (of a federation whose silos have joined)

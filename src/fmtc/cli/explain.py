@@ -23,7 +23,7 @@ class Wish:
 
     row: str | None = given("--row", metavar="ROW",
                             help="Why a row is in its cluster: its identifier or, without, its number.")  # fmt: skip
-    client: str | None = given("--client", metavar="SILO", help="Only this silo, by itself.")
+    silo: str | None = given("--silo", metavar="SILO", help="Only this silo, by itself.")
     rename: tuple[str, ...] = given("--rename", metavar="N=NAME", multiple=True,
                                     help="Name cluster N; labels, pages and plots of the run use it.")  # fmt: skip
     what: str = given(
@@ -44,7 +44,7 @@ class Wish:
             raise click.UsageError("FILE is where to look for the row of --row")
         if joining.table is None and self.what != "labels" and (joining.out is not None or joining.of_table):
             raise click.UsageError(
-                "--out, --id, --client-column and --no-header are about labels: --join or --show labels"
+                "--out, --id, --silo-column and --no-header are about labels: --join or --show labels"
             )
 
     @property
@@ -85,15 +85,15 @@ def explain(run: Path | None, file: Path | None, wish: Wish, joining: Joining, w
 
     Examples:
       fmtc explain run
-      fmtc explain run --client north
-      fmtc explain run --client north --row 17      (why this row is in its cluster)
-      fmtc explain run new.csv --client north --row 17
+      fmtc explain run --silo north
+      fmtc explain run --silo north --row 17      (why this row is in its cluster)
+      fmtc explain run new.csv --silo north --row 17
       fmtc explain run --rename 2=severe --rename 0="no symptoms"
       fmtc explain run --rename 2=                  (take a name back)
       fmtc explain run --show atlas                 (clusters in words, who has them, how sure that is)
       fmtc explain run --show labels > labels.csv
       fmtc explain run --join north.csv --out north-with-clusters.csv
-      fmtc explain run --join visits.csv --client north --id patient
+      fmtc explain run --join visits.csv --silo north --id patient
       fmtc explain run --join cells.h5ad --out new.h5ad      (AnnData: clusters go into obs)
       fmtc explain run --show model --top 8
       fmtc explain run --show influence             (who pulls whom, and who was capped)
@@ -106,7 +106,7 @@ def explain(run: Path | None, file: Path | None, wish: Wish, joining: Joining, w
     if run is None:
         shown.show_wire(words)
     elif joining.table is not None or wish.what == "labels":
-        give_labels(words, run, wish.client, joining)
+        give_labels(words, run, wish.silo, joining)
     elif wish.what == "model":
         shown.show_model(words, run, wish.top)
     elif wish.what == "influence":
@@ -114,6 +114,6 @@ def explain(run: Path | None, file: Path | None, wish: Wish, joining: Joining, w
     elif wish.what == "atlas":
         explained.give_atlas(words, run)
     elif wish.row is not None:
-        explained.explain_row(words, run, wish.client, wish.row, file)
+        explained.explain_row(words, run, wish.silo, wish.row, file)
     else:
-        explained.explain_clusters(words, run, wish.client, wish.names)
+        explained.explain_clusters(words, run, wish.silo, wish.names)

@@ -37,7 +37,7 @@ from .words import Words, new_console, new_table, plural, show
 # ----------------------------------------------------------------------------------------------------------- clusters
 
 
-def explain_clusters(words: Words, run: Path, client: str | None, names: dict[int, str]) -> None:
+def explain_clusters(words: Words, run: Path, silo_name: str | None, names: dict[int, str]) -> None:
     """Say what the clusters of a run or of one silo are, after giving them new names."""
     explanation = runs.read_explanation(run)
     if explanation is None:
@@ -51,15 +51,15 @@ def explain_clusters(words: Words, run: Path, client: str | None, names: dict[in
         explanation = explanation.renamed(names)
         runs.name_labels(run, explanation)
         words.say(f"renamed {plural(len(names), 'cluster')} in {run}; `fmtc report {run}` makes the page again")
-    chosen = explanation.clusters if client is None else explanation.of(client)
+    chosen = explanation.clusters if silo_name is None else explanation.of(silo_name)
     document = explanation.to_dict()
-    if client is not None:
+    if silo_name is not None:
         document["clusters"] = Explanation(chosen, {}).to_dict()["clusters"]
     if words.give(document):
         return
     console = new_console()
     show_clusters(console, chosen)
-    if client is None and len(explanation.silos) > 1:
+    if silo_name is None and len(explanation.silos) > 1:
         show(console, "share of each silo's rows", "bold")
         show(console, _shares(explanation))
     for note in explanation.notes:
@@ -85,9 +85,9 @@ def show_clusters(console: Console, clusters: Sequence[Cluster]) -> None:
 
 def _shares(explanation: Explanation) -> Table:
     table = new_table("<silo", ">rows", *(f">{cluster.cluster}" for cluster in explanation.clusters))
-    for client, clusters in explanation.silos.items():
+    for silo, clusters in explanation.silos.items():
         cells = [share if one.rows else "–" for one, share in zip(clusters, percents_of(clusters), strict=True)]
-        table.add_row(client, f"{sum(one.rows for one in clusters):,}", *cells)
+        table.add_row(silo, f"{sum(one.rows for one in clusters):,}", *cells)
     return table
 
 
@@ -154,20 +154,20 @@ def _many(cluster: AtlasCluster) -> str:
 # ------------------------------------------------------------------------------------------------------------ one row
 
 
-def explain_row(words: Words, run: Path, client: str | None, row: str, file: Path | None) -> None:
+def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: Path | None) -> None:
     """Say why a row is in its cluster, and what would change it."""
     model = model_of(run)
-    if client is not None and client not in model.silos_:
-        raise DataError(f"there is no silo {client!r} in this run; there are {listed(model.silos_)}")
+    if silo_name is not None and silo_name not in model.silos_:
+        raise DataError(f"there is no silo {silo_name!r} in this run; there are {listed(model.silos_)}")
     files, reading = _remembered(run)
     if file is not None:  # which says itself what its rows are called
         files, reading = [file], replace(reading, silo_column=None, id_column=None)
     else:
-        files = _there(run, files, client if reading.silo_column is None else None)
+        files = _there(run, files, silo_name if reading.silo_column is None else None)
     recipe = text_recipe(model)
     with words.warnings_as_notes():
         silos = read_known(files, reading, model.n_features_in_, runs.schema_of(model, run), recipe)
-    silo, place = _found(_meant(silos, model, client, file), row, file)
+    silo, place = _found(_meant(silos, model, silo_name, file), row, file)
     features = model._features(word_lookup(files, reading.of_texts(recipe)), silo.feature_names)
     why = why_row(model._models[silo.name], silo.X[[place]], features)
     explanation = runs.read_explanation(run)
@@ -188,10 +188,10 @@ def _remembered(run: Path) -> tuple[list[Path], Reading]:
     return [Path(name) for name in about.get("files", ())], reading
 
 
-def _there(run: Path, files: list[Path], client: str | None) -> list[Path]:
+def _there(run: Path, files: list[Path], silo_name: str | None) -> list[Path]:
     """Those files of a run that may hold the row, if they are there."""
-    if client is not None and len(files) > 1:
-        files = [path for path in files if tables.formats.stem_of(path) == client] or files
+    if silo_name is not None and len(files) > 1:
+        files = [path for path in files if tables.formats.stem_of(path) == silo_name] or files
     gone = next((path for path in files if not path.is_file()), None)
     if gone is not None or not files:
         why = f"{gone} is not there any more" if gone is not None else f"{run} does not remember its files"
@@ -199,16 +199,18 @@ def _there(run: Path, files: list[Path], client: str | None) -> list[Path]:
     return files
 
 
-def _meant(silos: list[tables.Silo], model: FMTC, client: str | None, file: Path | None) -> list[tables.Silo]:
+def _meant(silos: list[tables.Silo], model: FMTC, silo_name: str | None, file: Path | None) -> list[tables.Silo]:
     """The silos in which the row may be, by the names of the model."""
     known = model.silos_
     if file is not None:
-        name = client or (silos[0].name if silos[0].name in known else None)
+        name = silo_name or (silos[0].name if silos[0].name in known else None)
         if name is None and len(known) > 1:
-            raise DataError(f"rows of which silo? The run is of {listed(known)}; name one with --client")
+            raise DataError(f"rows of which silo? The run is of {listed(known)}; name one with --silo")
         return [replace(silo, name=name or known[0]) for silo in silos]
-    if client is not None:
-        return [silo for silo in silos if silo.name == client] or [replace(silo, name=client) for silo in silos[:1]]
+    if silo_name is not None:
+        return [silo for silo in silos if silo.name == silo_name] or [
+            replace(silo, name=silo_name) for silo in silos[:1]
+        ]
     return silos
 
 
@@ -225,7 +227,7 @@ def _found(silos: list[tables.Silo], row: str, file: Path | None) -> tuple[table
         raise DataError(f"there is no {what} in {file or 'the files of the run'}; the first is {known}")
     if len(found) > 1:
         names = ", ".join(sorted({silo.name for silo, _ in found}))
-        raise DataError(f"{len(found)} rows are called {row!r}, in {names}; name one silo with --client")
+        raise DataError(f"{len(found)} rows are called {row!r}, in {names}; name one silo with --silo")
     return found[0]
 
 

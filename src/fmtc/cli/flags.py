@@ -102,7 +102,7 @@ class Course(Output):
 class Patience:
     """How long a run waits for silos."""
 
-    min_clients: int | None = given("--min-clients", type=int,
+    min_clients: int | None = given("--min-silos", type=int,
                                     help="Continue while this many silos answer; all by default.")  # fmt: skip
     deadline: float = given("--deadline", type=float, default=600.0, show_default=True,
                             help="Seconds a silo has for one answer.")  # fmt: skip
@@ -111,7 +111,7 @@ class Patience:
         """Refuse a number of silos that is none, or more than there are."""
         if self.min_clients is not None and not 1 <= self.min_clients <= silos:
             raise click.UsageError(
-                f"--min-clients must lie between 1 and the {silos} silos there are, got {self.min_clients}"
+                f"--min-silos must lie between 1 and the {silos} silos there are, got {self.min_clients}"
             )
 
 
@@ -170,7 +170,7 @@ def _said(ctx: click.Context, param: click.Parameter, no_header: bool) -> bool |
 
 _data = partial(option, section="Data")
 _READ = {  # in the order of help, by field of `Reading`
-    "silo_column": _data("--client-column", "silo_column", metavar="NAME",
+    "silo_column": _data("--silo-column", "silo_column", metavar="NAME",
                          help="Column that names the silo of each row, where all silos are in one file."),
     "label_column": _data("--label-column", metavar="NAME", help="Column of known classes, used for scoring only."),
     "id_column": _data("--id", "--id-column", "id_column", metavar="NAME",
@@ -221,42 +221,31 @@ def reading(*names: str, **said: Any) -> Callable[[Any], Any]:
     return gather("reading", read, {name: flag for name, flag in _READ.items() if name in names})
 
 
-def _read_clusters(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
-    """One number for all silos, auto or a range, or a mapping of silo to number; None: not given."""
+def _read_clusters(ctx: click.Context, param: click.Parameter, text: str | None) -> int | str | None:
+    """A number of clusters, "auto" or a range."""
     from ..protocol.advice import range_of
 
-    found: list[tuple[str, Any]] = []
-    for text in texts:
-        silo, _, number = text.rpartition("=")
+    try:
+        return None if text is None else int(text)
+    except ValueError:
         try:
-            found.append((silo, int(number)))
-        except ValueError:
-            try:
-                range_of(text)
-            except ValueError as error:
-                what = f"{text!r} is neither a whole number, SILO=NUMBER, 'auto' nor a range: {error}"
-                raise click.BadParameter(what) from None
-            found.append(("", text))
-    if not any(silo for silo, _ in found):
-        return found[-1][1] if found else None  # as for any other flag, the last one counts
-    if not all(silo for silo, _ in found):
-        raise click.UsageError("-k takes one number for all silos, or SILO=NUMBER once for each, such as -k north=6")
-    if len(dict(found)) < len(found):
-        raise click.UsageError("-k names a silo twice")
-    return dict(found)
+            range_of(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{text!r} is neither a whole number, 'auto' nor a range: {error}") from None
+        return text
 
 
 n_clusters = option(
-    "-k", "--n-clusters", metavar="INTEGER", callback=_read_clusters, multiple=True,
-    help="Clusters in every silo; try a few, and read `fmtc explain` of each. auto, or a range such as 3..12, takes "
-    "what `fmtc advise-k` advises. SILO=NUMBER once for each silo, where they differ.  [required]",
+    "-k", "--n-clusters", metavar="INTEGER", callback=_read_clusters,
+    help="Number of clusters; try a few, and read `fmtc explain` of each. auto, or a range such as 3..12, takes what "
+    "`fmtc advise-k` advises.  [required]",
 )  # fmt: skip
 random_state = option("--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0,
                       help="The same number gives the same labels, to the last bit.  [default: 0]")  # fmt: skip
 accept_units = switch("--accept-units", help="Run even if most columns of a silo seem to be in other units.")
 quiet = switch("-q", "--quiet", help="No progress and no table; notes and errors stay.")
 open_it = switch("--open", "open_it", help="Show it in your browser.")
-client = option("--client", metavar="SILO", help="The silo whose model is used; needed where there are many.")
+silo = option("--silo", "silo_name", metavar="SILO", help="The silo whose model is used; needed where there are many.")
 
 
 # ------------------------------------------------------------------------------------------------- files to write

@@ -36,7 +36,7 @@ class Joining:
         "--id", "--id-column", metavar="NAME", section="Labels",
         help="With --join: the column of FILE with the identifiers, if it has another name there.",
     )  # fmt: skip
-    client_column: str | None = given("--client-column", metavar="NAME", section="Labels",
+    silo_column: str | None = given("--silo-column", metavar="NAME", section="Labels",
                                       help="With --join: the column of FILE that names the silo.")  # fmt: skip
     no_header: bool = given("--no-header", is_flag=True, section="Labels",
                             help="With --join: the first line of FILE is a row.")  # fmt: skip
@@ -46,7 +46,7 @@ class Joining:
     @property
     def of_table(self) -> bool:
         """Whether something is said about the table."""
-        return bool(self.id_column or self.client_column or self.no_header)
+        return bool(self.id_column or self.silo_column or self.no_header)
 
 
 def check_tables(files: Sequence[Path], advice: str) -> None:
@@ -74,19 +74,19 @@ def give_table(
     click.echo(printable(text.decode()) if sys.stdout.isatty() else text, nl=False)
 
 
-def give_labels(words: Words, run: Path, client: str | None, joining: Joining) -> None:
+def give_labels(words: Words, run: Path, silo_name: str | None, joining: Joining) -> None:
     """Show the labels of a run as one table, or add them to the rows of another."""
     out, file, write = joining.out, joining.table, None
     if out is not None:
         out = free_path(out, joining.force)
     known = runs.read_labels(run)
-    if client is not None:
-        if client not in known:
-            raise click.UsageError(f"the run is of silos {listed(known)}; it has no {client!r}")
-        known = {client: known[client]}
+    if silo_name is not None:
+        if silo_name not in known:
+            raise click.UsageError(f"the run is of silos {listed(known)}; it has no {silo_name!r}")
+        known = {silo_name: known[silo_name]}
     if file is None:
         if joining.of_table:
-            raise click.UsageError("--id, --client-column and --no-header are about the table of --join")
+            raise click.UsageError("--id, --silo-column and --no-header are about the table of --join")
         table = runs.all_labels(known)
     elif tables.formats.suffix_of(file) == ".h5ad":
         if out is None or out.suffix.lower() != ".h5ad":
@@ -106,7 +106,7 @@ def give_labels(words: Words, run: Path, client: str | None, joining: Joining) -
 def _joined(run: Path, known: Mapping[str, pl.DataFrame], given: pl.DataFrame, joining: Joining) -> pl.DataFrame:
     """A table with the clusters of a run, and their names."""
     assert joining.table is not None
-    found = runs.join_labels(given, known, joining.table, joining.id_column, joining.client_column)
+    found = runs.join_labels(given, known, joining.table, joining.id_column, joining.silo_column)
     return runs.with_names(found, run)
 
 

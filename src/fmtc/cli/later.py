@@ -54,7 +54,7 @@ def publish(run: Path, schema: Path | None, output: Output, text_column: str | N
     model = open_run(run, schema, text_column)
     path = model.publish(out, names=_given_names(run), overwrite=output.force)
     size = sum(file.stat().st_size for file in path.iterdir())
-    shared = model._shared
+    shared = model._fitted.shared
     assert shared is not None
     words.say(
         f"wrote {out} ({decimal(size)}): what {len(shared.client_ids)} silos have in common, {shared.view} view, "
@@ -163,7 +163,9 @@ def _given_names(run: Path) -> dict[int, str]:
 @click.argument("run", type=PATH)
 @click.argument("files", nargs=-1, required=True, type=PATH)
 @flags.takes(output=Output)
-@flags.option("--client", metavar="SILO", help="The silo of all FILES; otherwise each is called after its silo.")
+@flags.option(
+    "--silo", "silo_name", metavar="SILO", help="The silo of all FILES; otherwise each is called after its silo."
+)
 @flags.option("--keep-last", type=click.IntRange(1), metavar="N",
         help="Only the last N rows of each silo count: a window that forgets.")  # fmt: skip
 @flags.random_state
@@ -173,7 +175,7 @@ def update(
     run: Path,
     files: tuple[Path, ...],
     output: Output,
-    client: str | None,
+    silo_name: str | None,
     keep_last: int | None,
     random_state: int,
     reading: Reading,
@@ -186,14 +188,14 @@ def update(
     `fmtc fit` would, with labels of the rows that were given; RUN stays as it is.
 
     Examples:
-      fmtc update run north.csv january.csv --client north --out run-2          (old rows, then new ones)
-      fmtc update run north.csv january.csv --client north --keep-last 500 --out run-2
+      fmtc update run north.csv january.csv --silo north --out run-2          (old rows, then new ones)
+      fmtc update run north.csv january.csv --silo north --keep-last 500 --out run-2
       fmtc update run north.csv south.csv --out run-2                           (files called after their silos)
-      fmtc update run all.parquet --client-column site --out run-2
+      fmtc update run all.parquet --silo-column site --out run-2
     """
     from ..later.models import open_run
 
-    check_one(client, reading)
+    check_one(silo_name, reading)
     output = replace(output, out=output.free(runs.is_run))
     model = open_run(run)
     if not model._models:
@@ -201,7 +203,7 @@ def update(
     model.set_params(random_state=random_state)
     recipe = text_recipe(model)
     with words.warnings_as_notes():
-        silos = _silos(model, files, client, reading)
+        silos = _silos(model, files, silo_name, reading)
         if keep_last is not None:
             silos = [silo.take(range(silo.X.shape[0])[-keep_last:]) for silo in silos]
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
@@ -223,7 +225,7 @@ def _is_calibrated(model: FMTC, cid: str) -> bool:
     return getattr(model._models[cid], "calibration", None) is not None
 
 
-def _silos(model: FMTC, files: Sequence[Path], client: str | None, reading: Reading) -> list[Silo]:
+def _silos(model: FMTC, files: Sequence[Path], silo_name: str | None, reading: Reading) -> list[Silo]:
     """The rows of each silo, those of the first file first."""
     from ..tables.formats import stem_of
 
@@ -231,10 +233,10 @@ def _silos(model: FMTC, files: Sequence[Path], client: str | None, reading: Read
     found: dict[str, Silo] = {}
     for file in files:
         for silo in read_known([file], reading, model.n_features_in_, schema, text_recipe(model)):
-            own = silo.name if divided else client or stem_of(file)
+            own = silo.name if divided else silo_name or stem_of(file)
             if own not in model.silos_:
                 raise DataError(f"{file} has rows of {own!r}, and the model is of silos {listed(model.silos_)}"
-                                + ("" if client or divided else "; name the silo with --client"))  # fmt: skip
+                                + ("" if silo_name or divided else "; name the silo with --silo"))  # fmt: skip
             silo = replace(silo, name=own)
             found[own] = _after(found[own], silo) if own in found else silo
     return list(found.values())

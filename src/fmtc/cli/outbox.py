@@ -34,7 +34,7 @@ folder_argument = click.argument("folder", metavar="KIT_OR_RUN", type=PATH)
 
 
 def find_ledgers(folder: Path) -> list[Path]:
-    """Files of the ledgers of a kit (one) or of a run (one for each client).
+    """Files of the ledgers of a kit (one) or of a run (one for each silo).
 
     A kit that has not answered yet has none. Any other folder raises `FileError`.
     """
@@ -77,21 +77,21 @@ def outbox_show(folder: Path, words: Words) -> None:
 
 
 def _runs(path: Path) -> list[dict[str, Any]]:
-    """What a ledger says of each run of each client, in the order in which the runs began."""
+    """What a ledger says of each run of each silo, in the order in which the runs began."""
     grouped: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for line in read_lines(path):
         grouped.setdefault((line["client"], line["run"]), []).append(line)
-    return [_about(path, client, run, lines) for (client, run), lines in grouped.items()]
+    return [_about(path, silo, run, lines) for (silo, run), lines in grouped.items()]
 
 
-def _about(path: Path, client: str, run: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _about(path: Path, silo: str, run: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     from ..protocol import advice, auto, base
     from ..protocol.method import COMMON
 
     kinds = [line["kind"] for line in lines if line["fields"]]
     sent = base.sent((*COMMON, *auto.METHOD.phases, *advice.METHOD.phases), totals(lines))
     return {
-        "client": client,
+        "silo": silo,
         "run": run,
         "ledger": path.name,
         "first": lines[0]["time"],
@@ -105,7 +105,7 @@ def _about(path: Path, client: str, run: str, lines: Sequence[Mapping[str, Any]]
 
 
 def _show_run(console: Console, run: Mapping[str, Any]) -> None:
-    show(console, Text.assemble(("silo ", ""), (run["client"], "bold"), ", run ", (run["run"], "bold")))
+    show(console, Text.assemble(("silo ", ""), (run["silo"], "bold"), ", run ", (run["run"], "bold")))
     show_indented(console, f"from {_moment(run['first'])} to {_moment(run['last'])}")
     among = [f"{run[name]} {words}" for name, words in (("replays", "sent again"), ("failures", "errors")) if run[name]]
     more = f" ({', '.join(among)} among them)" if among else ""

@@ -43,7 +43,7 @@ class Marks:
 @main_group.command(short_help="Cluster new rows with a model.")
 @click.argument("run", type=PATH)
 @click.argument("file", type=PATH)
-@flags.client
+@flags.silo
 @flags.option("--out", type=PATH, help="File to write instead of standard output.")
 @flags.takes(marks=Marks)
 @flags.switch("--force", help="Replace --out.")
@@ -51,7 +51,7 @@ class Marks:
 def predict(
     run: Path,
     file: Path,
-    client: str | None,
+    silo_name: str | None,
     out: Path | None,
     marks: Marks,
     force: bool,
@@ -62,14 +62,14 @@ def predict(
 
     RUN is the --out folder of `fmtc fit`, or a model folder. The columns of the model must be there, in any order;
     others are ignored, and the identifiers that `fmtc fit` set aside label the output. A file called after a silo
-    needs no --client. A model of texts knows the name of their column; --text-column gives another.
+    needs no --silo. A model of texts knows the name of their column; --text-column gives another.
 
     Examples:
-      fmtc predict run new.csv --client north --out labels.csv
-      fmtc predict run new.csv --client north --id patient --proba --outliers
-      fmtc predict run new.csv --client north --append --out new-with-clusters.csv
-      fmtc predict run new.csv --client north --abstain 0.1    (of a run that was fitted with --calibrate)
-      fmtc predict run all.parquet --client-column site --json
+      fmtc predict run new.csv --silo north --out labels.csv
+      fmtc predict run new.csv --silo north --id patient --proba --outliers
+      fmtc predict run new.csv --silo north --append --out new-with-clusters.csv
+      fmtc predict run new.csv --silo north --abstain 0.1    (of a run that was fitted with --calibrate)
+      fmtc predict run all.parquet --silo-column site --json
     """
     if marks.append and marks.proba:
         raise click.UsageError("--append adds the cluster and its probability; omit --proba")
@@ -78,7 +78,7 @@ def predict(
     if out is not None:
         out = free_path(out, force)
     with words.warnings_as_notes():
-        model, silos, name = rows_for_model(words, run, file, client, reading)
+        model, silos, name = rows_for_model(words, run, file, silo_name, reading)
         if marks.outliers and model.view_ != "mixture":
             raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")
         found = [Found.of(model, silo, name or silo.name, certain=marks.abstain is not None) for silo in silos]
@@ -130,7 +130,7 @@ def _table(
     more: dict[str, Any] = {"outliers": far if marks.outliers else None}
     more["confidence"] = confidence if marks.abstain is not None else None
     if not marks.append:
-        return runs.label_table(silos, labels, P, silos=reading.silo_column is not None, proba=marks.proba, **more)
+        return runs.label_table(silos, labels, P, clients=reading.silo_column is not None, proba=marks.proba, **more)
     sure = [p[np.arange(len(own)), own] for own, p in zip(labels, P, strict=True)]
     rows, clusters, top = map(np.concatenate, ([silo.rows for silo in silos], labels, sure))
     flat: dict[str, Any] = {name: None if part is None else np.concatenate(part) for name, part in more.items()}
@@ -141,7 +141,7 @@ def _table(
 
 
 def rows_for_model(
-    words: Words, run: Path, file: Path, client: str | None, reading: Reading
+    words: Words, run: Path, file: Path, silo_name: str | None, reading: Reading
 ) -> tuple[FMTC, list[tables.Silo], str | None]:
     """The model of a run, the silos of a file of new rows, and whose model is meant for all; None: each its own.
 
@@ -150,19 +150,19 @@ def rows_for_model(
     words : Words
         To note what the user should know.
     run, file : Path
-    client : str, optional
+    silo_name : str, optional
         The silo, as it was given.
     reading : Reading
     """
     from ..loading import load
 
-    check_one(client, reading)
+    check_one(silo_name, reading)
     model = load(runs.model_folder(run))
-    name = None if reading.silo_column is not None else one_client(model, client, file)
+    name = None if reading.silo_column is not None else one_silo(model, silo_name, file)
     silos = read_known([file], reading, model.n_features_in_, runs.schema_of(model, run), text_recipe(model))
     if unknown := [silo.name for silo in silos if name is None and silo.name not in model.silos_]:
         raise DataError(
-            f"--client-column: {file} has rows of {listed(unknown)}, and the model is of silos {listed(model.silos_)}"
+            f"--silo-column: {file} has rows of {listed(unknown)}, and the model is of silos {listed(model.silos_)}"
         )
     known, named = hasattr(model, "feature_names_in_"), silos[0].feature_names is not None
     if named != known:
@@ -172,10 +172,10 @@ def rows_for_model(
     return model, silos, name
 
 
-def check_one(client: str | None, reading: Reading) -> None:
+def check_one(silo_name: str | None, reading: Reading) -> None:
     """Refuse a silo for all rows where a column names that of each."""
-    if client is not None and reading.silo_column is not None:
-        raise click.UsageError("give --client for all rows or --client-column for each, not both")
+    if silo_name is not None and reading.silo_column is not None:
+        raise click.UsageError("give --silo for all rows or --silo-column for each, not both")
 
 
 def text_recipe(model: FMTC) -> tables.TextRecipe | None:
@@ -222,16 +222,16 @@ def word_lookup(files: Sequence[Path], reading: Reading) -> Callable[[Sequence[i
     )
 
 
-def one_client(model: FMTC, client: str | None, file: Path | None = None) -> str:
+def one_silo(model: FMTC, silo_name: str | None, file: Path | None = None) -> str:
     """The silo that is meant: the one that is named, the only one, or the one that a file is called after."""
-    if client is None and len(model.silos_) == 1:
+    if silo_name is None and len(model.silos_) == 1:
         return model.silos_[0]
-    if client is None and file is not None and tables.formats.stem_of(file) in model.silos_:
+    if silo_name is None and file is not None and tables.formats.stem_of(file) in model.silos_:
         return tables.formats.stem_of(file)
-    if client is None or client not in model.silos_:
-        wanted = "give --client" if client is None else f"it has no {client!r}"
+    if silo_name is None or silo_name not in model.silos_:
+        wanted = "give --silo" if silo_name is None else f"it has no {silo_name!r}"
         raise click.UsageError(f"the model is of silos {', '.join(map(repr, model.silos_))}; {wanted}")
-    return client
+    return silo_name
 
 
 # --------------------------------------------------------------------------------------------------------- export
@@ -239,30 +239,31 @@ def one_client(model: FMTC, client: str | None, file: Path | None = None) -> str
 
 @main_group.command(short_help="Write one silo's model as an ONNX file.")
 @click.argument("run", type=PATH)
-@flags.client
+@flags.silo
 @flags.option("--onnx", type=PATH, required=True, help="File to write.")
 @flags.switch("--float64", help="Double precision; otherwise single.")
 @flags.switch("--force", help="Replace the file.")
-def export(run: Path, client: str | None, onnx: Path, float64: bool, force: bool, words: Words) -> None:
+def export(run: Path, silo_name: str | None, onnx: Path, float64: bool, force: bool, words: Words) -> None:
     """Write one silo's model as an ONNX file: from X (rows x features) to label and probability.
 
     RUN is the --out folder of `fmtc fit`, or a model folder.
 
     Examples:
-      fmtc export run --client north --onnx north.onnx
-      fmtc export run --client north --onnx north.onnx --float64 --force
+      fmtc export run --silo north --onnx north.onnx
+      fmtc export run --silo north --onnx north.onnx --float64 --force
     """
+    from ..artifacts.onnx import export_onnx
     from ..loading import load
 
     onnx = free_path(onnx, force)
     model = load(runs.model_folder(run))
-    client = one_client(model, client)
+    silo_name = one_silo(model, silo_name)
     onnx.parent.mkdir(parents=True, exist_ok=True)
     dtype = np.dtype(np.float64 if float64 else np.float32)
-    model.export_onnx(client, onnx, dtype=dtype.type)
+    export_onnx(model, silo_name, onnx, dtype=dtype.type)
     size = onnx.stat().st_size
-    words.say(f"wrote {onnx}: silo {client!r}, {plural(model.n_features_in_, 'feature')}, {decimal(size)}")
-    words.give({"onnx": str(onnx), "client": client, "bytes": size, "dtype": dtype.name})
+    words.say(f"wrote {onnx}: silo {silo_name!r}, {plural(model.n_features_in_, 'feature')}, {decimal(size)}")
+    words.give({"onnx": str(onnx), "silo": silo_name, "bytes": size, "dtype": dtype.name})
 
 
 # ---------------------------------------------------------------------------------------------------------- drift
@@ -272,13 +273,13 @@ ALARM = 7  # exit code
 
 @main_group.command("drift", short_help="Test whether new rows still are what a model was made for.")
 @click.argument("given", metavar="RUN FILE", nargs=-1, required=True)
-@flags.client
+@flags.silo
 @flags.option("--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True,
         help="Share of false alarms that you accept.")  # fmt: skip
 @flags.switch("--combine", help="Combine the p-values of several silos instead: numbers, or files of --json.")
 @flags.reading("silo_column", *ROWS, "obsm")
 def drift(
-    given: tuple[str, ...], client: str | None, level: float, combine: bool, reading: Reading, words: Words
+    given: tuple[str, ...], silo_name: str | None, level: float, combine: bool, reading: Reading, words: Words
 ) -> None:
     """Test whether new rows still are what a silo's model was made for; exit code 7 is an alarm.
 
@@ -288,9 +289,9 @@ def drift(
     verdict: a change that reaches many shows there first.
 
     Examples:
-      fmtc drift run new.csv --client north
-      fmtc drift run all.parquet --client-column site
-      fmtc drift run new.csv --client north --json > north.json
+      fmtc drift run new.csv --silo north
+      fmtc drift run all.parquet --silo-column site
+      fmtc drift run new.csv --silo north --json > north.json
       fmtc drift --combine north.json south.json 0.21          (one p-value of each silo)
     """
     from ..confidence import Drift, combined, together
@@ -303,7 +304,7 @@ def drift(
         if len(given) != 2:
             raise click.UsageError("give the folder of a run and a file of new rows; or --combine and p-values")
         with words.warnings_as_notes():
-            model, silos, name = rows_for_model(words, Path(given[0]), Path(given[1]), client, reading)
+            model, silos, name = rows_for_model(words, Path(given[0]), Path(given[1]), silo_name, reading)
             each = [model.drift(silo.X, silos=name or silo.name, level=level) for silo in silos]
         found = together([result.silos[0] for result in each], level)
         said = str(found)

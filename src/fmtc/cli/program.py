@@ -24,7 +24,7 @@ Exit codes:
   2    the command was not understood, or would overwrite or disturb something
   3    data rejected: a file or a value that cannot be used
   4    trust refused: nothing was sent
-  5    a client is missing
+  5    a silo is missing
   7    an alarm of `fmtc drift`
   130  interrupted"""
 
@@ -183,7 +183,7 @@ def _tables(
 
 
 def config_keys(command: click.Command) -> dict[str, click.Parameter]:
-    """Parameters of a command under their longest flag, with underscores; without --config and --help-solver."""
+    """Parameters of a command under their longest flag, with underscores; without --config and --help-set."""
     return {max(p.opts, key=len).lstrip("-").replace("-", "_"): p for p in command.params if not p.is_eager}
 
 

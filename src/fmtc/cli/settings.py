@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import click
 from ..errors import InputError, nearest_names
 from ..kernels.couplings import COUPLINGS
 from ..linalg.arrays import HOST, check_device
-from ..settings import PRIVACIES, SCALES, VIEWS, Settings, Solver, by_view
+from ..settings import OF_VIEWS, PRIVACIES, SCALES, VIEWS, Graph, Mixture, Settings, by_view
 from . import flags
 from .flags import PATH
 from .privacy import PROMISE, read_bounds, read_privacy
@@ -54,7 +54,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     "n_neighbors": (INT_OR_AUTO, "Neighbours in each silo's graph; auto: sqrt(rows)/2, 10 to 30."),
     "scale": (
         click.Choice(SCALES),
-        "Standardise columns in each silo (client) or over all (global); auto: over all, unless columns share a unit; "
+        "Standardise columns in each silo (silo) or over all (global); auto: over all, unless columns share a unit; "
         "tfidf weighs counts of words.",
     ),
     "max_iter": (int, "Largest number of rounds; the mixture may take four times as many."),
@@ -75,8 +75,9 @@ NO_NUMBER = (
 
 
 def _with_default(name: str, text: str) -> str:
-    defaults = {f.name: f.default for f in (*fields(Settings), *fields(Solver))}
-    defaults |= {"n_jobs": None, "device": HOST, "view": "auto", "scale": "auto", "coupling": "auto"}
+    defaults = Settings().get_params() | {
+        "n_jobs": None, "device": HOST, "view": "auto", "scale": "auto", "coupling": "auto",
+    }  # fmt: skip
     return text if defaults[name] is None else f"{text}  [default: {defaults[name]}]"
 
 
@@ -93,9 +94,9 @@ def _flags() -> list[Callable[[Any], Any]]:
     return [
         model("--as-published", is_flag=True,
               help="The algorithm as printed in the paper: absolute alpha, beta, rho; no alignment."),
-        model("--concepts", "n_concepts", type=click.IntRange(1),
-              help="Clusters of all silos, where silos may lack some; without -k, each may have all."),
-        model("--client-weight", "client_weights", multiple=True, metavar="SILO=NUMBER",
+        model("--clusters-per-silo", multiple=True, metavar="INTEGER|auto", callback=_read_per_silo,
+              help="Where silos may lack clusters: the most that one has, SILO=NUMBER once for each silo, or auto."),
+        model("--silo-weight", "silo_weights", multiple=True, metavar="SILO=NUMBER",
               help="How much a silo's own data count against the consensus; once for every silo."),
         promise("--epsilon", type=float,
                 help="Differential privacy of every record: noise in everything that leaves; needs --bounds."),
@@ -112,55 +113,54 @@ def _flags() -> list[Callable[[Any], Any]]:
             model("--" + name.replace("_", "-"), name, type=kind, default=None, help=_with_default(name, text))
             for name, (kind, text) in MODEL_OPTIONS.items()
         ),
-        model("--solver", multiple=True, metavar="NAME=VALUE", callback=_read_solver,
-              help="A setting of the solver, such as ridge=0.1; may be given many times."),
-        model("--help-solver", is_flag=True, is_eager=True, expose_value=False, callback=_help_solver,
-              help="List the settings of the solver and exit."),
+        model("--set", multiple=True, metavar="NAME=VALUE", callback=_read_set,
+              help="Any other setting, such as ridge=0.1; may be given many times. --help-set lists them."),
+        model("--help-set", is_flag=True, is_eager=True, expose_value=False, callback=_help_set,
+              help="List the settings of --set and exit."),
     ]  # fmt: skip
 
 
-# ----------------------------------------------------------------------------------------- settings of the solver
+# ------------------------------------------------------------------------------------------- settings of the views
 
 
-def solver_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Settings of `Solver` from texts of the form NAME=VALUE; a later text replaces an earlier one.
+def set_values(texts: Iterable[str]) -> dict[str, Any]:
+    """Settings of the views from texts of the form NAME=VALUE; a later text replaces an earlier one.
 
-    A value is a number, true, false, none or a word. `Solver` itself checks whether it is one that it can use.
+    A value is a number, true, false, none or a word. `Graph` and `Mixture` check whether they can use it.
 
     Examples
     --------
-    >>> from fmtc.cli.settings import solver_settings
-    >>> solver_settings(["ridge=0.1", "align=false", "lift=auto", "rho=none"])
+    >>> from fmtc.cli.settings import set_values
+    >>> set_values(["ridge=0.1", "align=false", "lift=auto", "rho=none"])
     {'ridge': 0.1, 'align': False, 'lift': 'auto', 'rho': None}
     """
-    known = [f.name for f in fields(Solver)]
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not (equals and value.strip()):
             raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE, such as ridge=0.1")
-        if name not in known:
-            raise click.BadParameter(f"the solver has no setting {name!r}; {nearest_names(name, known)}")
+        if name not in OF_VIEWS:
+            raise click.BadParameter(f"there is no setting {name!r}; {nearest_names(name, OF_VIEWS)}")
         found[name] = _value(value.strip())
     return found
 
 
-def _read_solver(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
-    """Settings of the solver: those of a config file, replaced one by one by those of the command line."""
-    in_file = (ctx.default_map or {}).get("solver", ())
-    return solver_settings([*in_file, *texts])
+def _read_set(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Settings of the views: those of a config file, replaced one by one by those of the command line."""
+    in_file = (ctx.default_map or {}).get("set", ())
+    return set_values([*in_file, *texts])
 
 
-def _help_solver(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    """Print the settings of the solver: their names, defaults and meaning are those of `Solver`."""
+def _help_set(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Print the settings of the views: their names, defaults and meaning are those of `Graph` and `Mixture`."""
     if not value or ctx.resilient_parsing:
         return
     formatter = ctx.make_formatter()
-    formatter.write_text("Settings of the solver, each given as --solver NAME=VALUE. The defaults suit most data.")
+    formatter.write_text("Settings of --set NAME=VALUE. The defaults suit most data.")
     with formatter.section("Settings"):
         formatter.write_dl(
-            [(name, f"{text}  [default: {_written(default)}]") for name, default, text in solver_table()]
+            [(name, f"{text}  [default: {_written(default)}]") for name, default, text in settings_table()]
         )
     click.echo(formatter.getvalue().rstrip("\n"))
     ctx.exit()
@@ -171,18 +171,19 @@ def _written(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def solver_table() -> list[tuple[str, Any, str]]:
-    """Name, default and description of every setting of the solver, from its docstring.
+def settings_table() -> list[tuple[str, Any, str]]:
+    """Name, default and description of every setting of the views, from their docstrings.
 
     Examples
     --------
-    >>> from fmtc.cli.settings import solver_table
-    >>> solver_table()[0][:2]
-    ('n_neighbors', 'auto')
+    >>> from fmtc.cli.settings import settings_table
+    >>> settings_table()[0][:2]
+    ('kappa', None)
     """
-    described = re.findall(r"^(\w+) : .*\n((?: +.*\n|\n)+)", inspect.getdoc(Solver) or "", re.MULTILINE)
+    documents = (inspect.getdoc(kind) or "" for kind in (Mixture, Graph))
+    described = re.findall(r"^(\w+) : .*\n((?: +.*\n|\n)+)", "\n".join(documents), re.MULTILINE)
     texts = {name: " ".join(text.replace("`", "").split()) for name, text in described}
-    return [(f.name, f.default, texts[f.name]) for f in fields(Solver)]
+    return [(name, default, texts[name]) for name, default in Graph().get_params().items()]
 
 
 def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, advises: bool = False) -> FMTC:
@@ -191,8 +192,8 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     Parameters
     ----------
     flags : mapping
-        As `model_options` reads them: None or an empty tuple where no flag was given, SILO=NUMBER for each of
-        client_weights, and under ``solver`` the settings of the solver by name.
+        As `model_options` reads them: None or an empty tuple where no flag was given, and under ``set`` the settings
+        of the views by name.
     reading : Reading, optional
         Of the rows: texts are weighted by how rare their words are, unless another scale was given.
     advises : bool
@@ -205,17 +206,17 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     """
     from ..estimator import FMTC
 
-    others = {*PROMISE, "solver", "as_published"}
+    others = {*PROMISE, "set", "as_published", "silo_weights"}
     given = {name: value for name, value in flags.items() if value not in (None, ()) and name not in others}
     if reading is not None and reading.recipe is not None:
         given.setdefault("scale", "tfidf")
-    if "client_weights" in given:
-        given["client_weights"] = dict(map(_weight, given["client_weights"]))
     if "n_clusters" not in given:
-        if "n_concepts" not in given:
+        if not isinstance(given.get("clusters_per_silo"), dict):
             raise click.UsageError(NO_NUMBER)
-        given["n_clusters"] = given["n_concepts"]
-    given |= flags.get("solver", {})
+        given["n_clusters"] = "auto"
+    elif isinstance(given["n_clusters"], str) and "clusters_per_silo" in given:
+        raise click.UsageError(f"-k {given['n_clusters']} finds one number for all silos; omit --clusters-per-silo")
+    given |= flags.get("set", {})
     try:
         if (promise := read_privacy(flags)) is not None:
             given["privacy"] = promise
@@ -235,11 +236,28 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     return model
 
 
+def _read_per_silo(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
+    """One number for all silos, "auto", or a mapping of silo to number; None: not given."""
+    if texts == ("auto",):
+        return "auto"
+    pairs = [text.rpartition("=")[::2] for text in texts]
+    found = dict(pairs)
+    if len(found) < len(pairs) or ("" in found and len(found) > 1) or not all(map(str.isdecimal, found.values())):
+        raise click.BadParameter("give one number for all silos, or SILO=NUMBER once for each, such as north=6")
+    numbers = {silo: int(number) for silo, number in found.items()}
+    return numbers.get("", numbers or None)
+
+
 def bind_bounds(model: FMTC, path: Path | None, schema: Schema | None) -> None:
     """Bring the bounds of a file into the order of the columns, once that is known."""
     if path is not None and schema is not None:
         names = [column.name for column in schema.columns if not column.levels]
         model.privacy = replace(model.privacy, bounds=read_bounds(path, names))
+
+
+def weights_of(settings: Mapping[str, Any]) -> dict[str, float] | None:
+    """The weights of silos that were given."""
+    return dict(map(_weight, settings["silo_weights"])) or None
 
 
 def _weight(text: str) -> tuple[str, float]:
@@ -249,4 +267,4 @@ def _weight(text: str) -> tuple[str, float]:
             return name, float(value)
     except ValueError:
         pass
-    raise click.UsageError(f"--client-weight {text!r} is not of the form SILO=NUMBER, such as north=2")
+    raise click.UsageError(f"--silo-weight {text!r} is not of the form SILO=NUMBER, such as north=2")

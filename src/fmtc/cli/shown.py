@@ -54,7 +54,7 @@ def show_model(words: Words, run: Path, top: int) -> None:
         "last_round": asdict(history[-1]) if history else None,
         "bytes_up": sum(record.bytes_up for record in history) if history else None,
         "bytes_down": sum(record.bytes_down for record in history) if history else None,
-        "clients": {cid: _about_client(model, folder, cid, top) for cid in model.silos_},
+        "silos": {cid: _about_silo(model, folder, cid, top) for cid in model.silos_},
     }
     if not words.give(about):
         _show_model(words, about)
@@ -117,7 +117,7 @@ def _show_pulls(words: Words, silos: list[str], pulls: list[list[float]] | None)
     words.show("Each row: how far a silo's part of the common model moves when the silo of a column is left out.")
 
 
-def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, Any]:
+def _about_silo(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, Any]:
     file = f"{file_names(model.silos_)[cid]}.safetensors"
     names, signatures = _signatures(model, cid)
     return {
@@ -142,11 +142,11 @@ def _signatures(model: FMTC, cid: str) -> tuple[list[str], np.ndarray]:
 
 
 def _show_model(words: Words, about: Mapping[str, Any]) -> None:
-    last, clients = about["last_round"], about["clients"]
+    last, silos = about["last_round"], about["silos"]
     features = plural(about["n_features"], "feature") + ("" if about["feature_names"] is not None else " without names")
     facts = {
         "model": f"{about['model']} ({decimal(about['bytes'])})",
-        "holds": f"{plural(len(clients), 'silo')}, {features}, {plural(about['n_clusters'], 'cluster')}",
+        "holds": f"{plural(len(silos), 'silo')}, {features}, {plural(about['n_clusters'], 'cluster')}",
         "rounds": f"{about['n_iter']}{HOW_ENDED[about['converged']]}",
         "stopped": about["stopped_because"],
         "view": about["view"],
@@ -162,13 +162,13 @@ def _show_model(words: Words, about: Mapping[str, Any]) -> None:
         words.show(Text.assemble((f"{name:<11}", "bold"), fact))
     words.show("")
     table = new_table("<silo", "<file", ">cluster", "<most important features")
-    for cid, client in clients.items():
-        for j, marks in enumerate(client["top_features"]):
+    for cid, one in silos.items():
+        for j, marks in enumerate(one["top_features"]):
             shown = "  ".join(f"{'-' if mark['weight'] < 0 else '+'}{mark['feature']}" for mark in marks)
-            first = (cid, f"{client['file']} ({decimal(client['bytes'])})") if j == 0 else ("", "")
+            first = (cid, f"{one['file']} ({decimal(one['bytes'])})") if j == 0 else ("", "")
             table.add_row(*first, str(j), shown)
         table.add_section()
     words.show(table)
-    if not any(marks for client in clients.values() for marks in client["top_features"]):
+    if not any(marks for one in silos.values() for marks in one["top_features"]):
         lifted = "The graph view has replaced the columns by others (lift), so none has a weight of its own."
         words.show(f"{lifted} `fmtc explain` says what the clusters are.")

@@ -153,7 +153,7 @@ def shares(what: FMTC | Explanation, *, names: Mapping[int, str] | None = None, 
         given = what.names | dict(names or {})
     else:
         check_is_fitted(what)
-        sizes, given = dict(getattr(what, "_sizes", {})), dict(names or {})
+        sizes, given = dict(what._fitted.sizes), dict(names or {})
         if not sizes:
             raise DataError("this model was loaded and knows no rows: draw what its explain(X) returns")
     lines = max(len(sizes), *(len(part) for part in sizes.values()))

@@ -292,7 +292,7 @@ def shared_width(features: Mapping[str, int]) -> int:
 def refuse_weights(weights: Mapping[str, float] | None) -> None:
     """Raise `InputError` for weights in a run of which the server sees sums only, so that it cannot weigh anybody."""
     if weights is not None:
-        raise InputError("client_weights cannot be used with privacy: the server sees sums, in which all count alike")
+        raise InputError("silo_weights cannot be used with privacy: the server sees sums, in which all count alike")
 
 
 def client_weights(ids: Sequence[str], weights: Mapping[str, float] | None) -> Array:
@@ -302,12 +302,12 @@ def client_weights(ids: Sequence[str], weights: Mapping[str, float] | None) -> A
     unknown, missing = sorted(set(weights) - set(ids)), sorted(set(ids) - set(weights))
     if unknown or missing:
         raise InputError(
-            f"client_weights must name each client once; missing: {missing or 'none'}, unknown: {unknown or 'none'}"
+            f"silo_weights must name each silo once; missing: {missing or 'none'}, unknown: {unknown or 'none'}"
         )
     given: list[Any] = list(weights.values())
     for weight in given:
         if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < float(weight) < float("inf"):
-            raise InputError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
+            raise InputError(f"silo_weights must be finite numbers above 0, got {dict(weights)}")
     omega = np.array([weights[cid] for cid in ids], dtype=float)
     return omega / omega.sum()
 

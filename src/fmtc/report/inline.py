@@ -108,7 +108,7 @@ def model_html(model: FMTC) -> str:
     >>> "30 rows" in model_html(model)
     True
     """
-    sizes: Mapping[str, Any] = getattr(model, "_sizes", {})
+    sizes: Mapping[str, Any] = model._fitted.sizes
     sizes = {name: sizes[name] for name in model.silos_ if name in sizes}
     rows = sum(int(part.sum()) for part in sizes.values())
     m, d = len(model.silos_), model.n_features_in_

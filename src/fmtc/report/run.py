@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifacts.files import check_form, check_schema, read_json, read_tensors
-from ..artifacts.models import ROUND
+from ..artifacts.models import ROUND, current_settings
 from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, read_explanation
 from ..describe import Atlas, Explanation
 from ..errors import FileError

@@ -163,7 +163,7 @@ class RunRecord:
     late: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)  # what lost clients are asked to conclude
     server: Any = None
     kept: Mapping[str, Any] = field(default_factory=dict)  # by client, what `read_client_result` has
-    ledgers: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    ledgers: Mapping[str, Any] = field(default_factory=dict)  # lines about what left each client
     # what a fitted estimator adds
     choices: Mapping[str, str] = field(default_factory=dict)  # which model each silo kept: federated, public or alone
     agreement: Mapping[str, float] = field(default_factory=dict)  # of labels and k-means of the embedding, graph view
@@ -228,7 +228,7 @@ def run(
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc import Settings
+    >>> from fmtc.settings import Settings
     >>> from fmtc.runtime.driver import run
     >>> from fmtc.runtime.local import LocalTransport
     >>> rng = np.random.default_rng(0)

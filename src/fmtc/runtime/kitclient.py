@@ -117,13 +117,13 @@ class ClientSource:
         if self.n_clusters is not None and not comparing:
             if self.n_clusters > settings.n_clusters:
                 raise LimitError(
-                    f"this client has {self.n_clusters} clusters, and the run has {settings.n_clusters} concepts; the "
-                    f"coordinator can allow it with --concepts {self.n_clusters}"
+                    f"this client has {self.n_clusters} clusters, and the run has {settings.n_clusters}; the "
+                    f"coordinator can allow it with -k {self.n_clusters}"
                 )
             if getattr(settings, "clusters_per_silo", None) is None and self.n_clusters != settings.n_clusters:
                 raise LimitError(
-                    f"this client has {self.n_clusters} clusters, and the run gives every client "
-                    f"{settings.n_clusters}; the coordinator can allow it with --concepts {settings.n_clusters}"
+                    f"this client has {self.n_clusters} clusters, the run gives every client {settings.n_clusters}; "
+                    f"the coordinator can allow it with --clusters-per-silo {settings.n_clusters}"
                 )
         if not comparing:
             Floor.read(self.floor).check(settings)

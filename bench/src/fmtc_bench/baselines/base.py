@@ -81,8 +81,7 @@ class Baseline(SilosMixin, ClusterMixin, BaseEstimator, ABC):
         self.bytes_up_ = self.bytes_down_ = 0
         with one_thread("blas"), one_thread("openmp"):
             models, labels = self._fit({cid: parts[cid][0] for cid in ids}, seed)
-        self.silos_ = ids
-        self._models = models
+        self._models = {cid: models[cid] for cid in ids}
         self.labels_ = np.empty(sum(Xt.shape[0] for Xt, _ in parts.values()), dtype=np.int64)
         for cid, (_, rows) in parts.items():
             self.labels_[rows] = labels[cid]
@@ -309,7 +308,7 @@ class FederatedMethod(Method):
     def open_server(self, client_ids: Sequence[str], settings: Any, weights: Mapping[str, float] | None) -> Any:
         """The server before the first message."""
         if weights is not None:
-            raise ValueError(f"{self.name} gives all clients the same weight; leave client_weights out")
+            raise ValueError(f"{self.name} gives all silos the same weight; leave silo_weights out")
         return self.server_type(tuple(sorted(client_ids)))
 
     def without(self, server: Any, absent: set[str]) -> Any:

@@ -204,7 +204,7 @@ def canary(
     if not privacy.noisy:
         raise click.UsageError("--epsilon must be finite: without noise there is no claim to audit")
     with Bar(words, "private runs", runs, slow=SLOW) as bar:
-        found = audit_canary(privacy, runs=runs, silos=max(3, colluding + 1), progress=bar)
+        found = audit_canary(privacy, runs=runs, clients=max(3, colluding + 1), progress=bar)
     words.say(
         f"claimed: epsilon {epsilon:g} at delta {delta:g} with {plural(colluding, 'colluding silo')} allowed for; so "
         f"{found.epsilon:.2f} against the server alone, which is what is audited"
@@ -274,7 +274,7 @@ def influence(files: tuple[Path, ...], words: Words, **given: Any) -> None:
     epilog="""\b
 Examples:
   fmtc-bench audit span north.npz south.npz -k 4 --view graph
-  fmtc-bench audit span letters.csv --client-column office --text-column text -k 4 --json""",
+  fmtc-bench audit span letters.csv --silo-column office --text-column text -k 4 --json""",
 )
 @rows_options
 def span(files: tuple[Path, ...], words: Words, **given: Any) -> None:

@@ -121,7 +121,7 @@ def _renamed(data: FederatedDataset, seed: int) -> FederatedDataset:
     while True:
         new = rng.permutation(len(names))
         if (_pairs(new) != ring) if len(names) > 3 else (new != np.arange(len(names))).any():
-            return replace(data, silos=names[new][np.searchsorted(names, data.clients)])
+            return replace(data, clients=names[new][np.searchsorted(names, data.clients)])
 
 
 def _pairs(ring: Array) -> set[frozenset[int]]:

@@ -115,7 +115,7 @@ class FederatedDataset:
 
     def take(self, rows: Array) -> FederatedDataset:
         """The rows with these indices."""
-        return replace(self, X=self.X[rows], y=self.y[rows], silos=self.clients[rows])
+        return replace(self, X=self.X[rows], y=self.y[rows], clients=self.clients[rows])
 
     def by_client(self) -> dict[str, FederatedDataset]:
         """One data set for each client."""
@@ -344,7 +344,7 @@ class Source:
         return FederatedDataset(
             X=X,
             y=np.asarray(y, dtype=np.int64),
-            silos=np.asarray(clients, dtype=str),
+            clients=np.asarray(clients, dtype=str),
             name=self.name + mark,
             provenance=" ".join(filter(None, (self.provenance, note))),
             licence=self.licence,

@@ -450,7 +450,7 @@ def _source(recipe: Recipe, together: Sequence[Recipe]) -> Source:
         **{key: getattr(recipe, key) for key in ("name", "title", "modality", "classes", "homepage", "citation")},
         folder=recipe.package,
         files=(_file(recipe),),
-        silos=recipe.clients or "dealt at random",
+        clients=recipe.clients or "dealt at random",
         licence=f"{recipe.licence}. It comes in the Python package {recipe.package} ({terms}).",
         provenance=" ".join(filter(None, (recipe.provenance, "" if recipe.clients else _DEALT))),
         read=read_labelled if text else partial(_read_natural if recipe.clients else _read_dealt, recipe=recipe),

@@ -100,7 +100,7 @@ def synthetic(
         name=f"synthetic-{kind}-seed{seed}",
         X=np.concatenate([M + noise * rng.normal(size=M.shape) for rng, (_, M) in zip(own, parts, strict=True)]),
         y=np.concatenate([y for y, _ in parts]),
-        silos=np.repeat([f"silo{t + 1}" for t in range(n_clients)], sizes),
+        clients=np.repeat([f"silo{t + 1}" for t in range(n_clients)], sizes),
         feature_names=tuple(f"x{j + 1}" for j in range(n_features)),
         class_names=tuple(f"{'ring' if kind == 'rings' else 'cluster'}{c + 1}" for c in range(n_clusters)),
         provenance=f"Drawn at random with seed {seed}: {formula}; plus normal noise of standard deviation {noise:g}.",

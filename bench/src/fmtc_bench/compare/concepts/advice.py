@@ -75,7 +75,7 @@ def measure(
                 break
             listen(f"{name} dealt, {n_classes} classes in each of {n_clients} silos, seed {seed}")
             clients = missing_classes(data.y, n_clients, n_classes, random_state=seed)
-            train = _few(replace(data, silos=clients).split(TEST, seed)[0], seed)
+            train = _few(replace(data, clients=clients).split(TEST, seed)[0], seed)
             part = MISSING if n_classes < data.n_clusters else EVEN
             rows.append({"part": part, "set": name, "seed": seed, **_advice(train, n_classes, seed, False)})
     return rows

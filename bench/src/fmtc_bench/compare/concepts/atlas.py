@@ -111,7 +111,7 @@ def _full(name: str, seed: int) -> Row:
 def _missing(name: str, seed: int, silos: int, classes: int) -> Row:
     whole = load(name)
     clients = missing_classes(whole.y, silos, classes, random_state=seed)
-    train = _some(replace(whole, silos=clients).split(0.2, seed)[0], seed)
+    train = _some(replace(whole, clients=clients).split(0.2, seed)[0], seed)
     return {"part": "missing", "set": name, "seed": seed, **_judged(_of_classes(train, seed), train)}
 
 
@@ -120,7 +120,7 @@ def _unique(name: str, seed: int, silos: int, classes: int, single: int) -> Row:
     clients = missing_classes(whole.y, silos, classes, random_state=seed)
     have = np.unique(clients[whole.y == single])
     clients[whole.y == single] = have[0]  # the others that had it have one class less
-    train = _some(replace(whole, silos=clients).split(0.2, seed)[0], seed)
+    train = _some(replace(whole, clients=clients).split(0.2, seed)[0], seed)
     model = _of_classes(train, seed).fit({cid: part.X for cid, part in train.by_client().items()})
     atlas, major = model.atlas_, _majorities(model, train)
     mine = [(t, j) for (t, j), label in major.items() if t == have[0] and label == single]

@@ -53,7 +53,7 @@ def dealt(name: str, n_clients: int, n_classes: int, seed: int, rows: int = ROWS
     clients = missing_classes(data.y, n_clients, n_classes, random_state=seed)
     rng = np.random.default_rng(seed)
     kept = [np.sort(rng.permutation(np.flatnonzero(clients == cid))[:rows]) for cid in np.unique(clients)]
-    data = replace(data, silos=clients).take(np.concatenate(kept))
+    data = replace(data, clients=clients).take(np.concatenate(kept))
     return data.prepared() if data.recipe == "tfidf" else replace(data, recipe="none")
 
 
