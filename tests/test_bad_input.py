@@ -64,7 +64,7 @@ ROWS = {
 def test_rows_that_are_no_numbers(rows):
     with pytest.raises((ValueError, TypeError)):
         quick().fit(ROWS[rows])
-    with pytest.raises((ValueError, TypeError), match=r"^client 'bad'"):
+    with pytest.raises((ValueError, TypeError), match=r"^silo 'bad'"):
         quick().fit({"bad": ROWS[rows], "good": X})
 
 
@@ -91,7 +91,7 @@ def test_missing_cells_and_words_are_taken(rows, view):
 
 def test_words_beside_numbers_without_names_are_refused():
     """Which column is which, only names of columns can say."""
-    with pytest.raises(DataError, match=r"^client 'table': .*client 'array' .*data frames for all"):
+    with pytest.raises(DataError, match=r"^silo 'table': .*client 'array' .*data frames for all"):
         quick().fit({"array": np.zeros((30, 5)), "table": GAPS["a column of words"]})
 
 
@@ -99,7 +99,7 @@ def test_words_beside_numbers_without_names_are_refused():
 def test_new_rows_are_checked_as_well(bad):
     model = quick().fit({"a": X, "b": OTHER})
     for call in (model.predict, model.predict_proba, model.transform, model.score):
-        for question in ({"X": bad, "clients": "a"}, {"X": {"b": OTHER, "a": bad}}):
+        for question in ({"X": bad, "silos": "a"}, {"X": {"b": OTHER, "a": bad}}):
             with pytest.raises((ValueError, TypeError)):
                 call(**question)
 
@@ -113,7 +113,7 @@ def test_clients_with_other_columns_are_named():
 def test_too_few_rows_name_the_client(n, k):
     words = rf"'small' .*n_samples={n}.*n_clusters={k} .*{max(2, k + 1)} rows"
     for question in ({"X": {"big": X, "small": X[:n]}},
-                     {"X": np.vstack([X, X[:n]]), "clients": ["big"] * 30 + ["small"] * n}):  # fmt: skip
+                     {"X": np.vstack([X, X[:n]]), "silos": ["big"] * 30 + ["small"] * n}):  # fmt: skip
         with pytest.raises(DataError, match=words):
             quick(k).fit(**question)
 
@@ -191,21 +191,21 @@ def test_duplicate_rows_are_fine_and_too_few_different_ones_are_reported():
 # ------------------------------------------------------------------------------------------------------- the clients
 
 
-@pytest.mark.parametrize("clients", [["a"], ["a"] * 29, ["a"] * 31, [], [["a"] * 30], np.full((30, 2), "a"), 3, None])
-def test_one_name_per_row(clients):
-    if clients is None:
-        clients = np.array("a")  # no dimension at all
-    with pytest.raises(DataError, match=r"clients .*30 rows.* \("):
-        quick().fit(X, silos=clients)
+@pytest.mark.parametrize("silos", [["a"], ["a"] * 29, ["a"] * 31, [], [["a"] * 30], np.full((30, 2), "a"), 3, None])
+def test_one_name_per_row(silos):
+    if silos is None:
+        silos = np.array("a")  # no dimension at all
+    with pytest.raises(DataError, match=r"silos .*30 rows.* \("):
+        quick().fit(X, silos=silos)
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA, pd.NaT])
 def test_every_row_needs_a_name(missing):
     names = np.array(["a", "b"] * 15, dtype=object)
     names[4] = missing
-    for clients in (names, list(names), pd.Series(names)):
-        with pytest.raises(DataError, match=r"clients .*1 row"):
-            quick().fit(X, silos=clients)
+    for silos in (names, list(names), pd.Series(names)):
+        with pytest.raises(DataError, match=r"silos .*1 row"):
+            quick().fit(X, silos=silos)
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA])
@@ -364,7 +364,7 @@ def test_new_rows_too_large_for_a_mixture_are_refused(columns, value):
     model = quick(2, view="mixture").fit(rows)
     far = rows[:3].copy()
     far[1, 2] = value
-    for call in (model.predict, model.predict_proba, model.transform, model.predict_outliers):
+    for call in (model.predict, model.predict_proba, model.transform, model.outliers):
         with pytest.raises(NotFiniteError, match="too large"):
             call(far)
     far[1, 2] = 1e100
@@ -394,10 +394,10 @@ JUNK = st.one_of(
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(junk=JUNK, silos=st.one_of(st.none(), st.lists(st.sampled_from(["a", "b"]), max_size=9)))
-def test_junk_is_clustered_or_refused_in_words(junk, clients):
+def test_junk_is_clustered_or_refused_in_words(junk, silos):
     model = quick(2)
     try:
-        model.fit(junk, silos=clients)
+        model.fit(junk, silos=silos)
     except (ValueError, TypeError) as error:
         message = str(error)
         assert len(message) > 10
@@ -422,6 +422,6 @@ def test_a_value_that_no_sum_takes_is_named(rng, form, scale):
 def test_rows_that_a_client_of_this_process_refuses_are_no_lost_client(rng):
     """Fourth powers of 1e6 do not fit either, where the mixture takes columns as they are: exit code 3 and not 5."""
     rows = {name: rng.normal(size=(20, 3)) * 1e6 for name in ("a", "b", "c")}
-    with pytest.raises(DataError, match=r"client 'a' failed .* Rescale the columns") as caught:
+    with pytest.raises(DataError, match=r"silo 'a' failed .* Rescale the columns") as caught:
         FMTC(2, privacy="sums", view="mixture", scale="none").fit(rows)
     assert caught.value.exit_code == 3

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -305,7 +306,7 @@ def test_many_clusters_are_cut_in_the_table_only(tmp_path):
 
 
 GIVEN = {  # every parameter of FMTC that is a flag, with another value than its default
-    "view": "graph", "alpha": 2.0, "beta": 0.25, "coupling": "subspace", "scale": "client", "max_iter": 4,
+    "view": "graph", "alpha": 2.0, "beta": 0.25, "coupling": "subspace", "scale": "silo", "max_iter": 4,
     "tol": 0.01, "n_jobs": 2,
 }  # fmt: skip
 SOLVER = {  # every setting of the solver, with another value than its default
@@ -849,7 +850,7 @@ def test_inspect_without_names(tmp_path, silos):
 def test_inspect_a_model_that_was_kept_without_its_rounds(home, tmp_path):
     """As a silo keeps its own model after a federation."""
     model = fmtc.load(home / "run" / "model")
-    model.run_.rounds = []
+    model.run_ = replace(model.run_, history=(), before=0)
     model.save(tmp_path / "model")
     about = json.loads(fmtc_ok("explain", "--show", "model", tmp_path / "model", "--json").stdout)
     assert (about["last_round"], about["bytes_up"], about["bytes_down"]) == (None, None, None)

@@ -48,7 +48,7 @@ def test_rows_are_copied_only_where_they_are_scaled(rng):
     X = rng.normal(size=(20, 4)) + 5
     plain = open_client("x", X, Settings(2))
     assert plain.rows.X is plain.X is input_rows(plain) is X
-    scaled = open_client("x", X, Settings(2, scale="client"))
+    scaled = open_client("x", X, Settings(2, scale="silo"))
     assert scaled.X is input_rows(scaled) is X
     assert_allclose(scaled.rows.X, (X - X.mean(axis=0)) / X.std(axis=0), rtol=1e-10)
 

@@ -26,7 +26,7 @@ SETTINGS = {
     "subspace": {"coupling": "subspace"},
     "average": {"coupling": "average"},
     "global": {"scale": "global"},
-    "client": {"scale": "client"},
+    "silo": {"scale": "silo"},
     "embedding": {"align": False, "labels_from": "embedding"},
     "global embedding": {"scale": "global", "labels_from": "embedding"},
     "own centres": {"final": "kmeans"},

@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris, make_blobs, make_circles, make_moons
 import fmtc
 from fmtc import FMTC, advise
 from fmtc.errors import DataError
-from fmtc.settings import Privacy
+from fmtc.settings import Privacy, by_view
 
 K = 4
 
@@ -33,7 +33,7 @@ def table():
 
 
 def auto(n_clusters="auto", **others):
-    return FMTC(n_clusters, **{"view": "graph", "max_iter": 3, "random_state": 0, **others})
+    return FMTC(n_clusters, **by_view({"view": "graph", "max_iter": 3, "random_state": 0, **others}))
 
 
 @pytest.fixture(scope="module")

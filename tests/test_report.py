@@ -239,7 +239,7 @@ def test_an_old_run_gives_a_page_with_what_it_has(home):
 def test_a_silo_that_joined_has_no_rounds(home, tmp_path):
     silos = read_silos([home / "silo0.csv"], Reading(id_column="id", drop=["class"]))
     model = FMTC(3, max_iter=3, random_state=0).fit({"silo0": silos[0].X})
-    model.run_.rounds = []
+    model.run_ = replace(model.run_, history=(), before=0)
     results = runs.results(model, silos)
     report = runs.report(model, results, files=[], as_published=False, seconds=1.0, notes=[])
     runs.write_run(tmp_path / "run", False, model, results, report)

@@ -92,7 +92,7 @@ def test_clients_in_a_mapping_share_the_levels():
     model = Tabular().fit(silos)
     assert model.schema_.columns[0] == Column("s", "category", ("x", "y", "z"))
     assert_array_equal(model.parts["b"][0], [[2, 7], [0, 7]])
-    with pytest.raises(DataError, match="client 'b': X lacks 's'"):
+    with pytest.raises(DataError, match="silo 'b': X lacks 's'"):
         Tabular().fit(silos | {"b": silos["b"].drop("s")})
 
 
@@ -181,16 +181,16 @@ def test_a_word_that_is_no_column():
         FMTC(2).fit(np.eye(5), silos="north")
 
 
-@pytest.mark.parametrize("clients", [[1, 2] * 20, np.array([1.0, 2.0] * 20), pd.Series([1, 2] * 20), ["1 ", "2"] * 20])
-def test_whole_numbers_name_clients(clients):
+@pytest.mark.parametrize("silos", [[1, 2] * 20, np.array([1.0, 2.0] * 20), pd.Series([1, 2] * 20), ["1 ", "2"] * 20])
+def test_whole_numbers_name_silos(silos):
     X = np.random.default_rng(0).normal(size=(40, 3))
-    model = FMTC(2, max_iter=2, random_state=0).fit(X, silos=clients)
+    model = FMTC(2, max_iter=2, random_state=0).fit(X, silos=silos)
     assert model.silos_ == ["1", "2"]
     expected = model.labels_[::2]
     for one in (1, 1.0, np.int64(1), "1"):
         assert_array_equal(model.predict(X[::2], silos=one), expected)
     assert_array_equal(model.predict({1: X[::2]})[1], expected)
-    with pytest.raises(DataError, match="unknown client '3'; this model has '1', '2'"):
+    with pytest.raises(DataError, match="unknown silo '3'; this model has '1', '2'"):
         model.predict(X, silos=3)
 
 
@@ -254,7 +254,7 @@ def test_columns_with_the_same_name_are_refused():
     frame = pd.DataFrame(np.arange(24.0).reshape(12, 2), columns=["age", "age"])
     with pytest.raises(DataError, match=r"^X has more than one column called 'age'"):
         Tabular().fit(frame)
-    with pytest.raises(DataError, match=r"^client 'b': X has more than one column"):
+    with pytest.raises(DataError, match=r"^silo 'b': X has more than one column"):
         Tabular().fit({"a": frame.set_axis(["age", "x"], axis=1), "b": frame})
 
 
@@ -264,7 +264,7 @@ def test_lists_of_tables_and_mappings_of_columns_are_refused():
         with pytest.raises(DataError, match=rf"X is a list of {len(tables)} tables: give each a name"):
             Tabular().fit(tables)
     for columns in (dict(frame), {"age": frame["age"].to_numpy()}):
-        with pytest.raises(DataError, match=r"client 'age' has a single column.*pandas.DataFrame\(X\)"):
+        with pytest.raises(DataError, match=r"silo 'age' has a single column.*pandas.DataFrame\(X\)"):
             Tabular().fit(columns)
     assert Tabular().fit([[1.0, 2.0], [3.0, 4.0]]).silos_ == ["all"]
 

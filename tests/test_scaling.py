@@ -75,12 +75,12 @@ def test_global_scaling_is_a_standard_scaler_on_the_union(params):
 
 @pytest.mark.parametrize("params", [{}, {"center_features": False}])
 def test_client_scaling_is_a_standard_scaler_in_each(params):
-    model = short(scale="client", **params).fit(DATA)
+    model = short(scale="silo", **params).fit(DATA)
     assert_scaled_beforehand(model, {name: StandardScaler().fit(X) for name, X in DATA.items()}, DATA, **params)
 
 
 def test_labels_are_those_of_predict_on_the_rows_as_they_came():
-    for scale in ("client", "global"):
+    for scale in ("silo", "global"):
         for wrap in (np.asarray, thin, lambda X: X.astype(np.float32)):
             data = {name: wrap(X) for name, X in DATA.items()}
             model = short(scale=scale).fit(data)
@@ -96,7 +96,7 @@ def test_the_unit_of_a_column_does_not_matter(wrap):
         data = {name: wrap(X) for name, X in DATA.items()}
         return short(scale=scale).fit({n: X * factor if n in changed else X for n, X in data.items()})
 
-    for scale, changed in (("global", set(DATA)), ("client", {"south"}), ("client", set(DATA))):
+    for scale, changed in (("global", set(DATA)), ("silo", {"south"}), ("silo", set(DATA))):
         plain, other = fitted(scale, ()), fitted(scale, changed)
         assert_array_equal(plain.labels_, other.labels_)
         assert_allclose(plain.embedding_, other.embedding_, atol=1e-8)
@@ -127,7 +127,7 @@ def test_sparse_rows_stay_sparse(monkeypatch):
 
     monkeypatch.setattr(sp.csr_array, "toarray", watched)
     monkeypatch.setattr(sp.csr_array, "todense", watched)
-    for scale in ("global", "client"):
+    for scale in ("global", "silo"):
         transport = LocalTransport(data, Settings(K, scale=scale, max_iter=2))
         fmtc.runtime.driver.run(transport, transport.settings)
         for name, client in transport.clients.items():
@@ -142,14 +142,14 @@ def test_sparse_rows_stay_sparse(monkeypatch):
 
 def test_single_precision_stays_single():
     data = {name: X.astype(np.float32) for name, X in DATA.items()}
-    for scale in ("client", "global"):
+    for scale in ("silo", "global"):
         model = short(scale=scale).fit(data)
         found = [model.embedding_, model.consensus_, *model.projections_.values(), *model.transform(data).values()]
         assert {array.dtype for array in found} == {np.dtype(np.float32)}
         assert_array_equal(model.labels_, short(scale=scale).fit(DATA).labels_)
 
 
-@pytest.mark.parametrize(("scale", "wrap"), [("client", thin), ("global", np.asarray)])
+@pytest.mark.parametrize(("scale", "wrap"), [("silo", thin), ("global", np.asarray)])
 def test_saved_and_exported_models_take_rows_as_they_come(scale, wrap, tmp_path):
     data = {name: wrap(X) for name, X in DATA.items()}
     model = short(scale=scale).fit(data)
@@ -172,15 +172,15 @@ def test_saved_and_exported_models_take_rows_as_they_come(scale, wrap, tmp_path)
 
 def test_a_constant_column_is_left_at_its_unit():
     data = {name: np.column_stack([X, np.full(len(X), 0.1)]) for name, X in DATA.items()}
-    for scale in ("client", "global"):
+    for scale in ("silo", "global"):
         model, plain = short(scale=scale).fit(data), short(scale=scale).fit(DATA)
         assert_array_equal(model.labels_, plain.labels_)
         assert all(np.isfinite(W).all() for W in model.projections_.values())
     only_here = DATA | {"south": data["south"][:, [0, 1, 2, 3, 4, 6]]}  # constant in one client, not in all
-    assert np.isfinite(short(scale="client").fit(only_here).consensus_).all()
+    assert np.isfinite(short(scale="silo").fit(only_here).consensus_).all()
 
 
-@pytest.mark.parametrize("scale", ["client", "global", "auto"])
+@pytest.mark.parametrize("scale", ["silo", "global", "auto"])
 @pytest.mark.parametrize("view", ["graph", "auto"])
 def test_columns_that_have_their_units_already(scale, view):
     """Standard deviations of exactly 1: what is agreed is a shift, and the run takes its course."""
@@ -191,7 +191,7 @@ def test_columns_that_have_their_units_already(scale, view):
 
 
 def test_one_client_alone():
-    one, all_of_it = short(scale="client").fit(UNION), short(scale="global").fit(UNION)
+    one, all_of_it = short(scale="silo").fit(UNION), short(scale="global").fit(UNION)
     assert_array_equal(one.labels_, all_of_it.labels_)
     assert_allclose(one.projections_["all"], all_of_it.projections_["all"], rtol=1e-9)
 
@@ -219,7 +219,7 @@ def test_what_is_said_about_the_columns():
     assert_array_equal(again.rows.X, client.rows.X)
 
 
-@pytest.mark.parametrize("scale", ["none", "client"])
+@pytest.mark.parametrize("scale", ["none", "silo"])
 def test_columns_are_summed_up_only_where_that_was_agreed(scale):
     settings = Settings(K, scale=scale)
     client, server = open_client("a", DATA["north"], settings), METHOD.open_server(["a"], settings, None)

@@ -77,7 +77,7 @@ def test_fractions_lie_above_zero_and_up_to_one(name):
     [
         ("coupling", ("tensor", "subspace", "average")),
         ("view", ("graph", "mixture", "auto")),
-        ("scale", ("auto", "none", "client", "global", "tfidf")),
+        ("scale", ("auto", "none", "silo", "global", "tfidf")),
         ("labels_from", ("projection", "embedding")),
         ("final", ("mixture", "kmeans")),
     ],

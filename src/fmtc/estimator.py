@@ -54,7 +54,7 @@ from .protocol.state import client_weights as check_weights
 from .rows import Remembered, SilosMixin, is_mapping, refuse_names
 from .runtime.driver import Callback, Received, RoundRecord, RunRecord, run
 from .runtime.local import LocalTransport
-from .settings import Graph, Mixture, Privacy, Settings, by_view, check_number, flat
+from .settings import Graph, Mixture, Privacy, Settings, by_view, check_number, finite, flat
 
 Array = np.ndarray
 WAIT = 60.0  # seconds for processes of this machine that are not there yet: they start within ten
@@ -1072,7 +1072,9 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         own = {name: value for name, value in self.get_params(deep=False).items() if name not in ("graph", "mixture")}
         privacy = asdict(self.privacy) if isinstance(self.privacy, Privacy) else self.privacy
         known = {"n_clusters": self.n_clusters_} if isinstance(self.n_clusters, str) else {}
-        return own | flat(self.view, self.graph, self.mixture) | {"privacy": privacy} | known
+        views = flat(self.view, self.graph, self.mixture)
+        views["kappa"] = finite(views["kappa"])
+        return own | views | {"privacy": privacy} | known
 
     def __getstate__(self) -> dict[str, Any]:
         """Without references to the rows of `fit`."""

@@ -15,7 +15,7 @@ from .describe import Atlas
 from .errors import FileError
 from .estimator import FMTC, Fitted
 from .runtime.driver import RoundRecord, RunRecord
-from .settings import OF_VIEWS, Privacy, by_view
+from .settings import OF_VIEWS, Graph, Privacy, by_view
 
 
 def load(path: str | Path) -> FMTC:
@@ -122,7 +122,8 @@ def read_settings(file: Path, settings: Mapping[str, Any], k: int | None = None)
         values = current_settings(settings, k)
         if isinstance(values.get("privacy"), Mapping):
             values["privacy"] = Privacy(**values["privacy"])
-        known = {*inspect.signature(FMTC).parameters, *OF_VIEWS}
+        default = Graph().get_params()
+        known = {*inspect.signature(FMTC).parameters, *(name for name in OF_VIEWS if values.get(name) != default[name])}
         model = FMTC(**by_view({name: value for name, value in values.items() if name in known}))
         model._settings()
     except (TypeError, ValueError) as error:

@@ -343,8 +343,7 @@ class Settings(Graph):
             check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
         check_number("tol", self.tol, Real, "a finite number of at least 0", lambda v: v >= 0)
         check_choice("view", self.view, VIEWS)
-        if self.kappa == float("inf"):
-            object.__setattr__(self, "kappa", LARGEST_NUMBER)  # JSON has no infinity
+        object.__setattr__(self, "kappa", finite(self.kappa))
         object.__setattr__(self, "levels", tuple(int(size) for size in self.levels))
         if any(size < 0 for size in self.levels):
             raise ValueError(f"levels must hold whole numbers of at least 0, got {self.levels}")
@@ -461,7 +460,9 @@ OF_VIEWS = tuple(f.name for f in fields(Graph))
 
 
 def by_view(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of `FMTC` from one flat set of names: settings of a view go into ``graph``, shared ones into both.
+    """Parameters of `FMTC` from one flat set of names: settings of the views go into ``graph`` and ``mixture``.
+
+    Settings that both views read go into ``graph`` where that is the view, and into ``mixture`` otherwise.
 
     Examples
     --------
@@ -470,12 +471,12 @@ def by_view(values: Mapping[str, Any]) -> dict[str, Any]:
     10
     """
     found = {name: value for name, value in values.items() if name not in OF_VIEWS}
-    graph = {name: value for name, value in values.items() if name in OF_VIEWS}
-    shared = {name: value for name, value in graph.items() if name in SHARED}
+    mixture = {} if values.get("view") == "graph" else {name: values[name] for name in SHARED if name in values}
+    graph = {name: value for name, value in values.items() if name in OF_VIEWS and name not in mixture}
     if graph:
         found["graph"] = replace(found.get("graph") or Graph(), **graph)
-    if shared:
-        found["mixture"] = replace(found.get("mixture") or Mixture(), **shared)
+    if mixture:
+        found["mixture"] = replace(found.get("mixture") or Mixture(), **mixture)
     return found
 
 
@@ -505,6 +506,11 @@ def flat(view: str, graph: Graph | None, mixture: Mixture | None) -> dict[str, A
                 f'view="auto" takes one {name}, got Graph({name}={values[name]!r}) and Mixture({name}={others[name]!r})'
             )
     return values
+
+
+def finite(value: float | None) -> float | None:
+    """The same, but for infinity the largest number: JSON has no infinity."""
+    return LARGEST_NUMBER if value == float("inf") else value
 
 
 def check_number(name: str, value: Any, kind: Any, wanted: str, holds: Callable[[Any], bool]) -> None:

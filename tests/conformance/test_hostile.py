@@ -89,14 +89,14 @@ def test_nothing_changes_where_nobody_is_hostile(view, m):
     assert_array_equal(on.labels_, off.labels_)
     for cid in X:
         assert_array_equal(on.cluster_centers_[cid], off.cluster_centers_[cid])
-    assert on.run_.held == []
+    assert on.run_.held == ()
     assert set(on.run_.choices.values()) == {"federated"}
 
 
 def test_the_history_says_who_was_held_and_when():
     X, _ = federation(8)
     found = fit_hostile(model("graph"), X, None, {"s7": Attack("random_scaled")}, ROUNDS)
-    assert found.run_.held == ["s7"]
+    assert found.run_.held == ("s7",)
     assert all(record.capped == ("s7",) for record in found.run_.rounds)
     assert found.run_.rounds[0].odd == ()  # before clients were drawn together, nobody is judged by directions
     assert all(record.odd == ("s7",) for record in found.run_.rounds[3:])
@@ -111,7 +111,7 @@ def test_what_no_rows_can_give_is_refused_with_one_sentence_and_the_others_go_on
     X, y = federation(4)
     found = fit_hostile(model("mixture"), X, None, {"s3": Attack("flipped")}, ("coordinates",))
     assert found.silos_ == ["s0", "s1", "s2"]
-    assert found.run_.held == ["s3"]
+    assert found.run_.held == ("s3",)
     assert "'s3' failed reading its rows as a mixture" in caplog.text
     assert "what came has" in caplog.text
     assert agreement(found, {cid: X[cid] for cid in found.silos_}, y, "s3") > 0.85
@@ -175,11 +175,11 @@ def honest(m, n, seed):
 def test_honest_silos_are_not_held_however_many_they_are(m, n, rounds, seed):
     """Somebody's k-means is unlucky; this is no reason to name it, nor for everybody to fit a model alone."""
     found = model("graph").set_params(max_iter=rounds).fit(honest(m, n, seed))
-    assert found.run_.held == []
+    assert found.run_.held == ()
 
 
 @pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 def test_a_wild_silo_among_many_is_named_and_no_other():
     X = honest(40, 30, 0)
     found = fit_hostile(model("graph").set_params(max_iter=1), X, None, {"s012": Attack("shifted")}, ("settle",))
-    assert found.run_.held == ["s012"]
+    assert found.run_.held == ("s012",)

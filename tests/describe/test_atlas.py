@@ -1,6 +1,7 @@
 """The atlas: clusters from models alone, who has them, and how sure that is."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -288,7 +289,7 @@ def held(request):
 
 def test_a_silo_that_was_set_aside_is_named_and_not_in_the_atlas(held, tmp_path):
     model, _ = held
-    assert model.run_.held == ["d"]
+    assert model.run_.held == ("d",)
     atlas = model.atlas_
     assert atlas.silos == ("a", "b", "c")
     assert not any("d" in {*one.presence, *one.flags} for one in atlas.clusters)
@@ -297,7 +298,7 @@ def test_a_silo_that_was_set_aside_is_named_and_not_in_the_atlas(held, tmp_path)
     amounts = [abs(f.amount) for one in atlas.clusters for f in one.top_features if f.amount is not None]
     assert max(amounts, default=0) < 100  # in the units of the three others
     same = fmtc.load(model.save(tmp_path / "model"))
-    assert same.run_.held == ["d"]
+    assert same.run_.held == ("d",)
     assert same.atlas_ == atlas
 
 

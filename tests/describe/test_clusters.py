@@ -70,7 +70,7 @@ def test_no_sign_is_backwards(seed):
     """Columns that hang together: weights of a model have the wrong sign for some of them, differences have not."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(200, 12)) @ rng.normal(size=(12, 12))
-    model = FMTC(4, random_state=0, scale="client").fit(X)
+    model = FMTC(4, random_state=0, scale="silo").fit(X)
     for cluster in model.explain(X).clusters:
         mine = model.labels_ == cluster.cluster
         for one in cluster.differences:

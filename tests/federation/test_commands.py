@@ -71,7 +71,7 @@ LOCAL = {  # rows, flags, and what they come to: view, rounds, a line
     "auto, mixture": (silo_rows, (), ("mixture", 20, "mixture round 20: log-likelihood")),
     "auto, graph": (wide_rows, (), ("graph", 5, "graph round 5: residuals")),
     "graph": (silo_rows, ("--view", "graph", "--scale", "global"), ("graph", 5, "graph round 5: residuals")),
-    "mixture": (silo_rows, ("--view", "mixture", "--scale", "client", "--append"), ("mixture", 20, "mixture round 20")),
+    "mixture": (silo_rows, ("--view", "mixture", "--scale", "silo", "--append"), ("mixture", 20, "mixture round 20")),
 }
 
 

@@ -46,9 +46,7 @@ def test_a_federation_comes_to_what_fit_does(request, by, kind, coupling):
     if by == "processes":
         del rows["c"]  # two processes less
     weights = {cid: 2.0 if cid == "b" else 1.0 for cid in rows}
-    model = graph_view(
-        4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, scale="global", random_state=7
-    )
+    model = graph_view(4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, scale="global", random_state=7)
     events, before = [], set(psutil.Process().children(recursive=True))  # other tests may have left some of joblib's
     there = federate(rows, model, silo_weights=weights, listen=events.append)
     assert [event["event"] for event in events].count("round") == 3

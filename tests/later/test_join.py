@@ -79,7 +79,7 @@ def no_network(monkeypatch):
 def test_a_newcomer_has_the_federations_numbers_and_sends_nothing(kind, tmp_path, no_network):
     model = fitted(kind)
     late = join_later(model.publish(tmp_path / "kit"), LATE, name="late", random_state=0)
-    assert no_network == [] and late._sent() == [] and late.run_.received == []
+    assert no_network == [] and late._sent() == [] and late.run_.received == ()
     assert late.run_.joined.guided and late.run_.joined.agreement > 0.8 and ": joined" in late.run_.joined.reason
     assert late.silos_ == ["late"] and late.run_.choices == {"late": "federated"}
     assert adjusted_rand_score(TRUTH, late.labels_) > 0.9

@@ -107,9 +107,10 @@ def test_rounds_are_drawn_with_residuals_where_there_are_any(model):
     from dataclasses import replace
 
     nan = float("nan")
-    model.run_.rounds = [replace(record, primal_residual=nan, dual_residual=nan) for record in model.run_.rounds]
+    unknown = tuple(replace(record, primal_residual=nan, dual_residual=nan) for record in model.run_.rounds)
+    model.run_ = replace(model.run_, history=unknown, before=0)
     assert len(history(model).figure.axes) == 1
-    model.run_.rounds = []
+    model.run_ = replace(model.run_, history=(), before=0)
     with pytest.raises(DataError, match="rounds"):
         history(model)
 

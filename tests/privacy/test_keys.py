@@ -146,7 +146,7 @@ def test_cards_that_are_not_to_be_trusted():
     cards = {name: Card(*one.card(SETTINGS)) for name, one in keys.items()}
     other = Keys(SelfSigned("b"), "run", METHOD, "b").card(SETTINGS)
     elsewhere = Keys(SelfSigned("b"), "another run", METHOD, "b").card(SETTINGS)
-    epsilon = Keys(SelfSigned("b"), "run", METHOD, "b").card(replace(SETTINGS, scale="client"))
+    epsilon = Keys(SelfSigned("b"), "run", METHOD, "b").card(replace(SETTINGS, scale="silo"))
     wrong = {
         "own card missing": {**{n: c for n, c in cards.items() if n != "a"}, "d": cards["a"]},
         "own card replaced": cards | {"a": Card(other[0], cards["a"].certificate, cards["a"].signature)},

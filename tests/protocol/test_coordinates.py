@@ -10,6 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from fmtc import FMTC, Mixture, load
 from fmtc.protocol import units as moments
+from fmtc.settings import by_view
 
 
 def with_a_flag(n, seed):
@@ -25,7 +26,7 @@ TRUTH = {cid: with_a_flag(n, seed)[1] for seed, (cid, n) in enumerate({"a": 90, 
 
 
 def fitted(data=DATA, **options):
-    return FMTC(2, **{"view": "mixture", "max_iter": 5, "random_state": 0} | options).fit(data)
+    return FMTC(2, **by_view({"view": "mixture", "max_iter": 5, "random_state": 0} | options)).fit(data)
 
 
 def agreement(model):

@@ -22,7 +22,7 @@ from fmtc.protocol.sums.cards import CARDS, ROSTER
 from fmtc.protocol.sums.masking import Masked, Masking
 from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
-from fmtc.settings import Settings
+from fmtc.settings import Settings, by_view
 
 
 def blobs(m=3, n=40, d=6, k=3, seed=0):
@@ -308,9 +308,9 @@ def test_an_answer_that_changes_under_its_mask_does_not_leave():
 @pytest.mark.parametrize("view", ["graph", "mixture"])
 def test_a_run_resumes_from_its_checkpoint(tmp_path, view):
     data, options = blobs(), {"view": view, "privacy": "sums", "random_state": 0, "tol": 0}
-    whole = FMTC(3, max_iter=4, **options).fit(data)
-    FMTC(3, max_iter=2, **options).fit(data, checkpoint=tmp_path / "c")
-    resumed = FMTC(3, max_iter=4, **options).fit(data, checkpoint=tmp_path / "c", resume=True)
+    whole = FMTC(3, **by_view({"max_iter": 4} | options)).fit(data)
+    FMTC(3, **by_view({"max_iter": 2} | options)).fit(data, checkpoint=tmp_path / "c")
+    resumed = FMTC(3, **by_view({"max_iter": 4} | options)).fit(data, checkpoint=tmp_path / "c", resume=True)
     assert_array_equal(resumed.labels_, whole.labels_)
     keys = next((tmp_path / "c").rglob("keys.json"))
     assert keys.stat().st_mode & 0o077 == 0

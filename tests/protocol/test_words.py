@@ -10,7 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from fmtc import FMTC, Graph, join_later, load
 from fmtc.later.models import kit_of
-from fmtc.settings import Settings
+from fmtc.settings import Settings, by_view
 
 TOPICS, WORDS = 3, 30
 
@@ -31,7 +31,7 @@ MODELS = {}
 def fitted(data=DATA, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return FMTC(TOPICS, **{"view": "graph", "max_iter": 5, "random_state": 0} | options).fit(data)
+        return FMTC(TOPICS, **by_view({"view": "graph", "max_iter": 5, "random_state": 0} | options)).fit(data)
 
 
 def plain():

@@ -342,7 +342,7 @@ def test_min_clients_must_be_a_number_of_clients(min_clients):
     [
         ({}, "dense"),
         ({"coupling": "subspace"}, "sparse"),
-        ({"scale": "client"}, "dense"),
+        ({"scale": "silo"}, "dense"),
         ({"scale": "global"}, "sparse"),
         ({"scale": "global"}, "dense"),
         ({"message_dtype": "float32"}, "sparse"),
@@ -529,7 +529,7 @@ def resume(folder, data=DATA, settings=SETTINGS, **options):
 
 
 OTHER = {
-    "n_clusters": 2, "alpha": 2.0, "beta": 0.3, "coupling": "subspace", "scale": "client", "seed": 1,
+    "n_clusters": 2, "alpha": 2.0, "beta": 0.3, "coupling": "subspace", "scale": "silo", "seed": 1,
     "view": "mixture", "levels": (0, 0, 0, 0, 0, 2), "solver.n_neighbors": 5, "solver.lift": True,
     "solver.ridge": 0.1, "solver.rho": 1.0, "solver.schatten_p": 0.5, "solver.align": False, "solver.bandwidth": 1.0,
     "solver.nonmutual_weight": 1.0, "solver.step_size": 0.1, "solver.n_inner": 2, "solver.accelerate": False,
