@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 from sklearn.base import clone
 
 import fmtc
@@ -120,7 +120,7 @@ def test_a_folder_from_before_there_was_a_calibration_loads(model, tmp_path, mon
     (folder / "model.json").write_text(json.dumps(about))
     old = fmtc.load(folder)
     assert_array_equal(old.predict(NEW["north"], silos="north"), model.predict(NEW["north"], silos="north"))
-    with pytest.raises(InputError, match="not calibrated: fit with"):
+    with pytest.raises(InputError, match="not calibrated: call calibrate"):
         old.predict(NEW["north"], silos="north", abstain=0.1)
     with pytest.raises(InputError, match="not calibrated"):
         old.calibrate(SILOS)
@@ -129,7 +129,7 @@ def test_a_folder_from_before_there_was_a_calibration_loads(model, tmp_path, mon
 def test_quantiles_alone_give_a_coarser_test(model):
     found = model.drift(NEW["north"][:60], silos="north")
     other = pickle.loads(pickle.dumps(model))
-    other._models = without_scores(other._models)
+    other._fitted = replace(other._fitted, models=without_scores(other._models))
     coarse = other.drift(NEW["north"][:60], silos="north")
     assert (coarse.silos[0].share_low, coarse.silos[0].n) == (found.silos[0].share_low, 60)
     assert 0 < coarse.p_value <= 1
@@ -141,21 +141,21 @@ def test_quantiles_alone_give_a_coarser_test(model):
 
 
 @pytest.mark.parametrize("view", ["graph", "mixture"])
-def test_calibration_on_first_use_is_that_of_fit(view):
-    late = fitted(view)
-    assert all(own.calibration is None for own in late._models.values())  # fit itself does not pay for it
-    early = fitted(view).calibrate()
-    assert_array_equal(late.labels_, early.labels_)
-    assert_allclose(late.confidence(NEW["north"], silos="north"), early.confidence(NEW["north"], silos="north"))
-    assert late._models["south"].calibration is None  # nobody has asked for it
-    late.calibrate()
-    assert late._models["south"].calibration is not None
+def test_only_calibrate_calibrates(view):
+    model = fitted(view)
+    for ask in (model.confidence, model.drift, lambda X: model.predict(X, abstain=0.1)):
+        with pytest.raises(InputError, match=r"not calibrated: call calibrate\(\)"):
+            ask(NEW)
+    assert all(own.calibration is None for own in model._models.values())
+    labels = model.labels_
+    assert_array_equal(model.calibrate().labels_, labels)
+    assert all(own.calibration is not None for own in model._models.values())
 
 
 def test_nothing_more_leaves_a_silo():
     def left(model):
         return [(line["phase"], line["field"] if "field" in line else line.get("fields"))
-                for ledger in model._ledgers.values() for line in ledger.lines()]  # fmt: skip
+                for ledger in model.run_.ledgers.values() for line in ledger.lines()]  # fmt: skip
 
     assert left(fitted("graph").calibrate()) == left(fitted("graph"))
 
@@ -164,8 +164,8 @@ def test_rows_that_are_gone_must_be_given():
     X = rows(60, 7)
     model = FMTC(3, view="mixture", random_state=0).fit(X)
     del X
-    with pytest.raises(InputError, match="calibrate\\(X\\)"):
-        model.confidence(rows(3, 8))
+    with pytest.raises(InputError, match="those of fit are not there any more"):
+        model.calibrate()
     with pytest.raises(DataError, match="was fitted on 60 rows, got 59"):
         model.calibrate(rows(60, 7)[:59])
     assert model.calibrate(rows(60, 7)).confidence(rows(3, 8)).shape == (3,)
@@ -177,7 +177,7 @@ def test_a_silo_with_few_rows_is_left_out_with_a_sentence():
     with pytest.warns(UserWarning, match="silo 'small' has 12 rows, too few to calibrate 3 clusters"):
         model.calibrate()
     assert model.confidence(NEW["north"], silos="large").shape == (600,)
-    with pytest.raises(DataError, match="too few to calibrate"):
+    with pytest.raises(InputError, match="not calibrated"):
         model.confidence(NEW["north"], silos="small")
 
 
@@ -185,7 +185,8 @@ def test_a_silo_with_few_rows_is_left_out_with_a_sentence():
 def test_other_endings(solver):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        found = fitted("graph", **solver).predict(NEW, abstain=0.2)
+        model = FMTC(3, view="graph", random_state=0, graph=Graph(**solver)).fit(SILOS).calibrate()
+        found = model.predict(NEW, abstain=0.2)
     assert 0.1 < np.mean([(labels == -1).mean() for labels in found.values()]) < 0.35
 
 
@@ -208,7 +209,8 @@ def test_sums_only_and_resumed_runs_are_calibrated_too(tmp_path):
 def test_private_models_refuse():
     silos = {name: rows(150, seed) for seed, name in enumerate("abc", 20)}
     model = FMTC(3, privacy=Privacy(100, bounds=(-6, 9)), random_state=0).fit(silos)
-    model._models = {cid: own for cid, own in model._models.items() if own.is_public}
+    public = {cid: own for cid, own in model._models.items() if own.is_public}
+    model._fitted = replace(model._fitted, models=public)
     assert model._models  # at least one silo kept the public model
     name = next(iter(model._models))
     for ask in (model.confidence, model.drift, lambda X, clients: model.predict(X, silos=clients, abstain=0.1)):

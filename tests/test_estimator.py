@@ -662,7 +662,7 @@ def test_bic_is_that_of_a_tied_mixture(tmp_path):
     mixture.means_, mixture.weights_ = one.centers, one.shares
     mixture.covariances_ = one.covariance * np.outer(one.frame.stretch, one.frame.stretch)
     mixture.precisions_cholesky_ = np.linalg.cholesky(np.linalg.inv(mixture.covariances_))
-    assert_allclose(bic(model, X), bic(mixture, X), rtol=1e-9)
+    assert_allclose(bic(model, X), mixture.bic(X), rtol=1e-9)
     assert_allclose(bic(load(model.save(tmp_path / "model")), X), bic(model, X), rtol=1e-12)
 
 
@@ -784,7 +784,7 @@ def test_what_the_server_received_is_counted():
     assert ("moments", "means") not in found
     in_rounds = sum(line.bytes for line in model.run_.received if line.phase == "round")
     assert in_rounds == sum(record.bytes_up for record in model.run_.rounds)
-    for ledger in model._ledgers.values():
+    for ledger in model.run_.ledgers.values():
         left = {(line["phase"], entry["field"]) for line in ledger.lines() for entry in line["fields"]}
         assert left == set(found)
 

@@ -63,7 +63,7 @@ def test_a_number_that_is_not_clear_comes_with_a_warning(table):
 
 
 def test_what_left_for_the_advice_is_in_the_ledger_and_in_what_was_received(fitted):
-    lines = fitted._ledgers["north"].lines()
+    lines = fitted.run_.ledgers["north"].lines()
     assert [line["run"] for line in lines] == sorted(line["run"] for line in lines)  # "advice", then "local"
     assert {line["phase"] for line in lines if line["run"] == "advice"} >= {"hello", "spectrum"}
     rows = {(row["phase"], row["field"]): row for row in fitted._sent()}

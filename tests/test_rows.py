@@ -271,7 +271,7 @@ def test_lists_of_tables_and_mappings_of_columns_are_refused():
 
 def test_the_column_of_clients_left_among_the_features_is_warned_about():
     frame = pd.DataFrame({"age": np.linspace(30, 60, 12), "site": ["n", "s"] * 6})
-    with pytest.warns(UserWarning, match="the column 'site' of X names the clients.*write silos='site'"):
+    with pytest.warns(UserWarning, match="the column 'site' of X names the silos.*write silos='site'"):
         Tabular().fit(frame, silos=frame["site"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")

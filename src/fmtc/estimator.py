@@ -1120,7 +1120,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             raise
 
 
-def advise(X: Any, *, silos: Any = None, k_range: Any = "auto", model: FMTC | None = None) -> Advice:
+def advise(X: Any, *, silos: Any = None, k_range: Any = None, model: FMTC | None = None) -> Advice:
     """Advise how many clusters the rows support, with a range, from all silos and without labels.
 
     Where the rows of most silos fall into several large parts that do not touch, the advice is their number. Else it is
@@ -1131,8 +1131,9 @@ def advise(X: Any, *, silos: Any = None, k_range: Any = "auto", model: FMTC | No
     ----------
     X, silos
         As in `FMTC.fit`. At most 1,200 rows of each silo are looked at.
-    k_range : "auto", text such as "3..12" or pair of int
-        Numbers to compare. "auto" is 2 to 30, but at least four rows of the smallest silo for each cluster.
+    k_range : "auto", text such as "3..12" or pair of int, optional
+        Numbers to compare; by default those of the model's `n_clusters`, if it is not a number. "auto" is 2 to 30, but
+        at least four rows of the smallest silo for each cluster.
     model : FMTC, optional
         What will be fitted: its `scale`, `graph` and `random_state` count. It is not changed.
 
@@ -1152,6 +1153,8 @@ def advise(X: Any, *, silos: Any = None, k_range: Any = "auto", model: FMTC | No
     """
     model = FMTC() if model is None else clone(model)
     parts = model._parts(X, silos, reset=True)
+    if k_range is None and isinstance(model.n_clusters, str):
+        k_range = model.n_clusters
     return model._advised({cid: Xt for cid, (Xt, _) in parts.items()}, k_range)[0]
 
 

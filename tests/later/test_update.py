@@ -104,7 +104,7 @@ def test_a_saved_model_goes_on_as_the_fitted_one_does(tmp_path):
 
 def test_update_of_what_cannot_be_updated():
     model = fitted("mixture")
-    with pytest.raises(DataError, match="unknown client 'moon'; this model has"):
+    with pytest.raises(DataError, match="unknown silo 'moon'; this model has"):
         model.update({"moon": DATA["north"]})
     with pytest.raises(DataError, match="8 features"):
         model.update({"north": DATA["north"][:, :5]})

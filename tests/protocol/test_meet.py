@@ -13,7 +13,7 @@ from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.graph.state import GraphServer
 from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
-from fmtc.settings import Settings
+from fmtc.settings import Settings, by_view
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph")  # of clear clusters
 
@@ -35,7 +35,7 @@ OWN = {cid: len(classes) for cid, classes in HELD.items()}
 
 def fitted(own=OWN, concepts=K, data=DATA, **changed):
     given = {"view": "graph", "scale": "none", "max_iter": 6, "random_state": 0} | changed
-    return FMTC(concepts, clusters_per_silo=own, **given).fit(data)
+    return FMTC(concepts, clusters_per_silo=own, **by_view(given)).fit(data)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_a_saved_model_and_onnx_say_the_same(tmp_path, final):
     onnxruntime = pytest.importorskip("onnxruntime")
     model = fitted(graph=Graph(final=final))
     same = load(model.save(tmp_path / "model"))
-    assert same.n_clusters == OWN and same.n_concepts == K
+    assert same.n_clusters == K and same.clusters_per_silo == OWN
     file = export_onnx(model, "south", tmp_path / "south.onnx", dtype=np.float64)
     label, P = onnxruntime.InferenceSession(file).run(None, {"X": DATA["south"]})
     for found in (label, same.predict(DATA["south"], silos="south")):
@@ -109,8 +109,8 @@ def test_the_order_of_clients_and_of_rows_changes_no_cluster(model):
 
 
 def test_concepts_are_proposed_with_a_warning_where_nobody_says_how_many():
-    with pytest.warns(UserWarning, match="look like 4 concepts"):
-        found = fitted(concepts=None)
+    with pytest.warns(UserWarning, match="look like 4 clusters"):
+        found = fitted(concepts="auto")
     assert found.n_clusters_ == K
 
 
@@ -124,10 +124,10 @@ def test_one_number_below_that_of_concepts():
 
 
 BAD = {
-    "fewer concepts than clusters": (OWN, 2, "n_concepts must be at least the 3 clusters"),
+    "fewer concepts than clusters": (OWN, 2, "n_clusters must be at least the 3 clusters"),
     "a client is missing": ({"east": 3}, K, "missing: \\['north', 'south', 'west'\\]"),
     "an unknown client": (OWN | {"mars": 2}, K, "unknown: \\['mars'\\]"),
-    "no client": ({}, K, "mapping without a client"),
+    "no client": ({}, K, "missing: \\['east', 'north', 'south', 'west'\\]"),
     "no number": (OWN | {"east": 0}, K, "'east' must be a whole number of at least 1"),
     "more clusters than rows": (OWN | {"east": 80}, 80, "'east' has 72 samples"),
 }
@@ -219,7 +219,7 @@ def test_rows_of_silos_that_lack_concepts_have_a_confidence(final):
 def test_what_comes_after_a_run_knows_who_lacks_what(model, tmp_path):
     with pytest.raises(ValueError, match="lacks some"):
         model.update({"east": DATA["east"]})
-    with pytest.raises(TrustError, match="fewer than 3 silos have concept"):  # south and north only have two of them
+    with pytest.raises(TrustError, match="fewer than 3 silos have cluster"):  # south and north only have two of them
         model.publish(tmp_path / "kit")
     five = {**DATA, "middle": silo(9, range(K))[0]}
     kit = fitted(OWN | {"middle": K}, data=five).publish(tmp_path / "kit")
@@ -239,6 +239,6 @@ def test_the_atlas_shows_who_lacks_what(model):
 
 def test_a_silo_without_overlap_is_named():
     apart = {"a": silo(0, (0, 1))[0], "b": silo(1, (0, 1))[0], "stranger": silo(2, (2, 3))[0]}
-    with pytest.warns(UserWarning, match="'stranger' shares no concept with any other silo"):
+    with pytest.warns(UserWarning, match="'stranger' shares no cluster with any other silo"):
         found = fitted(2, 4, apart)
     assert not set(found.predict(apart["stranger"], silos="stranger")) & set(found.predict(apart["a"], silos="a"))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def write_report(
     model: FMTC,
     path: str | Path,
-    X: Any,
+    X: Any = None,
     *,
     silos: Any = None,
     names: Mapping[int, str] | None = None,
@@ -43,7 +43,7 @@ def write_report(
     path : path
         File to write; replaced if it exists.
     X, silos
-        Rows, as in `FMTC.predict`.
+        As in `FMTC.explain`.
     names : mapping of int to str, optional
         Names of clusters.
     gain : bool
@@ -56,6 +56,7 @@ def write_report(
     """
     needs_jinja()
     path = Path(path)
+    X, silos = model._known_rows(X, silos)
     found = model.predict(X, silos=silos)
     rows, places = model._divided(X, silos)
     flat = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
