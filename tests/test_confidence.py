@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone
 
 import fmtc
-from fmtc import FMTC, Privacy
+from fmtc import FMTC, Graph, Privacy
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.confidence import Drift, SiloDrift, combined, together, without_scores
 from fmtc.errors import DataError, InputError
@@ -69,7 +69,7 @@ def test_rows_between_clusters_are_in_doubt_however_usual_they_are(model):
 
 def test_rows_far_from_all_clusters_are_in_doubt_however_clear_their_odds_are():
     far = MEANS[0] + 30 * np.eye(6)[5]
-    assert fitted("mixture").confidence(far[None], silos="north")[0] < 0.1
+    assert fitted("mixture").calibrate().confidence(far[None], silos="north")[0] < 0.1
 
 
 def test_drift_is_seen_in_a_new_group_and_not_in_new_rows(model):
@@ -174,7 +174,7 @@ def test_rows_that_are_gone_must_be_given():
 def test_a_silo_with_few_rows_is_left_out_with_a_sentence():
     silos = {"large": rows(80, 9), "small": rows(12, 10)}
     model = FMTC(3, view="mixture", random_state=0).fit(silos)
-    with pytest.warns(UserWarning, match="silo 'small' has 12 rows, too few to calibrate 3 clusters"):
+    with pytest.warns(UserWarning, match="client 'small' has 12 rows, too few to calibrate 3 clusters"):
         model.calibrate()
     assert model.confidence(NEW["north"], silos="large").shape == (600,)
     with pytest.raises(InputError, match="not calibrated"):
@@ -213,7 +213,7 @@ def test_private_models_refuse():
     model._fitted = replace(model._fitted, models=public)
     assert model._models  # at least one silo kept the public model
     name = next(iter(model._models))
-    for ask in (model.confidence, model.drift, lambda X, clients: model.predict(X, silos=clients, abstain=0.1)):
+    for ask in (model.confidence, model.drift, lambda X, silos: model.predict(X, silos=silos, abstain=0.1)):
         with pytest.raises(InputError, match="private runs are not calibrated"):
             ask(NEW["north"], silos=name)
 

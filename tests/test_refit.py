@@ -36,7 +36,7 @@ def known(model):
 def test_without_anything_common_it_is_a_run_of_its_own(model):
     X, _ = rows(7)
     one = FMTC(3, view=model.view_, scale="none", random_state=0).fit({"late": X})
-    assert_array_equal(refit(Silo("late", 3, one.settings()), None, X).labels, one.labels_)
+    assert_array_equal(refit(Silo("late", 3, one._settings()), None, X).labels, one.labels_)
 
 
 def test_clusters_have_the_common_numbers(model):

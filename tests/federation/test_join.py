@@ -100,7 +100,7 @@ def silos(kit, clock, settings=None, run_id="r"):
     south = kit.path.parent / "south"
     source = ClientSource("south", str(kit.path.parents[1] / "south.csv"), Reading(id_column="patient", missing="em"))
     source.write(south)
-    settings = MODEL.settings() if settings is None else settings
+    settings = MODEL._settings() if settings is None else settings
     method = view_method(settings.view).name
     return KitTransport(
         {"north": kit.path, "south": south}, settings, run_id, method=method, random_state=3, clock=clock
@@ -338,7 +338,7 @@ def test_what_a_silo_says_on_its_own_screen(home, during, clock):
     def events(kit):
         say(kit, serve.CONNECTED)
         say(kit, serve.SECOND)
-        transport = silos(kit, clock, replace(MODEL.settings(), n_clusters=9))
+        transport = silos(kit, clock, replace(MODEL._settings(), n_clusters=9))
         assert transport.tell("north", Message("hello", Nothing())) == Failure(error="LimitError")
         clock.sleep(1.0)
         say(kit, serve.REFUSED)
@@ -419,7 +419,7 @@ def test_what_a_person_withholds_does_not_leave(home, during, clock, person):
         told = transport.tell
         transport.tell = lambda cid, message: heard.append((cid, told(cid, message))) or heard[-1][1]
         with pytest.raises(ClientError) as caught:
-            run(transport, MODEL.settings())
+            run(transport, MODEL._settings())
         heard.append(caught.value)
         clock.sleep(1.0)
         say(kit, serve.REFUSED)

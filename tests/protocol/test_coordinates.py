@@ -48,7 +48,7 @@ def test_one_silo_that_has_many_values_is_enough():
     rng = np.random.default_rng(0)
     data = {cid: X.copy() for cid, X in DATA.items()}
     data["b"][:, 2] += rng.normal(size=len(data["b"]))
-    assert fitted(data)._shared.floor is None
+    assert fitted(data)._fitted.shared.floor is None
 
 
 def test_sums_are_enough():
@@ -59,11 +59,11 @@ def test_a_saved_model_keeps_the_least_variance(tmp_path):
     model = fitted()
     floor = model._fitted.shared.floor
     again = load(model.save(tmp_path / "model"))
-    assert_array_equal(again._shared.floor, floor)
+    assert_array_equal(again._fitted.shared.floor, floor)
     for one in (again, model):
         one.set_params(random_state=0).update(DATA)
-        assert one._shared.mixture.covariance[2, 2] >= floor[2]
-        assert_allclose(one._shared.mixture.covariance[2, :2], 0, atol=1e-12)
+        assert one._fitted.shared.mixture.covariance[2, 2] >= floor[2]
+        assert_allclose(one._fitted.shared.mixture.covariance[2, :2], 0, atol=1e-12)
     assert_array_equal(again.labels_, model.labels_)
 
 

@@ -93,8 +93,8 @@ def test_stacks_have_a_column_for_each_concept_that_a_client_has(model):
 def test_nobody_lacks_a_concept_then_it_is_the_run_of_before():
     every = {cid: silo(seed, range(K))[0] for seed, cid in enumerate(HELD)}
     for coupling in ("tensor", "subspace"):
-        plain = fitted(K, None, every, coupling=coupling)
-        for own in (dict.fromkeys(every, K), K):
+        plain = fitted(None, K, every, coupling=coupling)
+        for own in (dict.fromkeys(every, K), K, "auto"):
             same = fitted(own, K, every, coupling=coupling)
             assert_array_equal(same.labels_, plain.labels_)
             assert_array_equal(same.consensus_, plain.consensus_)

@@ -61,9 +61,8 @@ class Tap(LocalTransport):
 
 
 def fitted(data, privacy, **options):
-    model = FMTC(
-        **{"n_clusters": 3, "coupling": "subspace", "max_iter": 6, "random_state": 0, **options}, privacy=privacy
-    )
+    given = {"n_clusters": 3, "coupling": "subspace", "max_iter": 6, "random_state": 0, **options}
+    model = FMTC(**by_view(given), privacy=privacy)
     settings = model._settings()
     method = view_method(settings.view, settings.privacy)
     transport = Tap(data, settings, method=method)
@@ -246,7 +245,7 @@ def test_what_cannot_be_summed_is_refused_with_a_sentence():
         FMTC(3, privacy="sums", graph=Graph(coupling="average")).fit(blobs())
     with pytest.raises(ValueError, match="subspace"):
         FMTC.as_published(3, privacy="sums").fit(blobs())
-    assert FMTC(3, privacy="sums").settings().coupling == "subspace"
+    assert FMTC(3, privacy="sums")._settings().coupling == "subspace"
 
 
 def test_a_client_less_is_refused_before_anything_leaves():
@@ -276,7 +275,7 @@ def test_other_columns_are_noticed_in_the_sum():
 
 def test_a_sum_that_no_projections_can_give_ends_the_run():
     """One silo that sends noise; whose it was cannot be said."""
-    settings = FMTC(3, view="graph", privacy="sums", random_state=0).settings()
+    settings = FMTC(3, view="graph", privacy="sums", random_state=0)._settings()
     method = view_method("graph", "sums")
     transport = LocalTransport(blobs(), settings, method=method)
     keys, rng = transport.keys["silo 1"], np.random.default_rng(0)

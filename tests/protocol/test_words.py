@@ -109,7 +109,7 @@ def test_what_auto_stands_for(options, words, coupling, spread):
 
 
 def test_the_paper_couples_texts_by_the_tensor():
-    assert FMTC.as_published(3).settings().coupling_of(words=True) == "tensor"
+    assert FMTC.as_published(3)._settings().coupling_of(words=True) == "tensor"
 
 
 def test_sums_take_the_subspace():

@@ -46,7 +46,7 @@ def data():
 def home(data, tmp_path_factory):
     """A run of two silos after a comparison of columns: kits, and the coordinator's folder."""
     home = tmp_path_factory.mktemp("home")
-    settings = MODEL.settings()
+    settings = MODEL._settings()
     transport = KitTransport(make_kits(data, home / "kits"), settings, random_state=5)
     (home / "run").mkdir()
     events = at_coordinator(home / "run")
@@ -223,7 +223,7 @@ def test_a_coordinator_without_the_schema_of_the_clients_hears_it_at_once(data, 
         frame.write_csv(tmp_path / f"{cid}.csv")
         ClientSource(cid, str(tmp_path / f"{cid}.csv"), Reading(schema=schema)).write(tmp_path / cid)
     (tmp_path / "run").mkdir()
-    settings = fmtc.FMTC(2, random_state=0).settings()
+    settings = fmtc.FMTC(2, random_state=0)._settings()
     transport = KitTransport({cid: tmp_path / cid for cid in data}, settings, random_state=0)
     events = at_coordinator(tmp_path / "run")
     conduct(transport, RunSpec("r", settings, tmp_path / "run", preflight="first"), events)
