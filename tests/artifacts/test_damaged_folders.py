@@ -197,9 +197,14 @@ FILES: dict[str, list[tuple[str, ...]]] = {
 KEY = "kits/coordinator/admin/startup/client.key"
 
 
+@pytest.fixture(scope="module")
+def copy(original, tmp_path_factory) -> Path:
+    return shutil.copytree(original, tmp_path_factory.mktemp("copy") / "home")
+
+
 @pytest.fixture
-def home(original, tmp_path, monkeypatch) -> Path:
-    """The same, to spoil; no process is started and no connection is made."""
+def home(original, copy, monkeypatch) -> Iterator[Path]:
+    """The same, to spoil, and whole again afterwards; no process is started and no connection is made."""
     monkeypatch.setattr(membership, "Membership", partial(membership.Membership, clock=Impatient(), start=Idle))
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     monkeypatch.setattr(supervise, "Process", interrupted)
@@ -207,9 +212,10 @@ def home(original, tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(doctor, "greet", lambda kit: connection.Greeting([], None))
     for module in (enrol_module, identity):
         monkeypatch.setattr(module, "roster_code", lambda prints: CODE)  # which is slow on purpose
-    shutil.copytree(original, tmp_path / "home")
-    monkeypatch.chdir(tmp_path / "home")
-    return tmp_path / "home"
+    monkeypatch.chdir(copy)
+    whole = state_of(copy)
+    yield copy
+    bring_back(copy, original, whole)
 
 
 def damages(path: Path, rng: random.Random) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -237,14 +243,14 @@ def damages(path: Path, rng: random.Random) -> Iterator[tuple[str, Callable[[], 
     others = [(f"{shape!r}"[:20], json.dumps(shape).encode()) for shape in SHAPES]
     if path.suffix in (".json", ".jsonl", ".head", ".request", ".renewed"):
         first, *rest = whole.splitlines(keepends=True) if path.suffix == ".jsonl" else [whole]
-        for names, document in parts(json.loads(first)):
-            others.append((names, b"".join([json.dumps(document).encode() + b"\n", *rest])))
+        others += parts(json.loads(first))
     elif path.suffix == ".csv":
         table = whole.decode()
         for old, new in (("cluster", "club"), ("\n", "\nx,"), (",0,", ",many,"), (",0,", ",99999999999999999999,")):
             others.append((f"{old!r} {new!r}", table.replace(old, new).encode()))
     for name, content in rng.sample(others, min(TRIES, len(others))):
-        yield name, write(content)
+        whole_line = content if isinstance(content, bytes) else b"".join([json.dumps(content).encode() + b"\n", *rest])
+        yield name, write(whole_line)
 
 
 def parts(document: Any, above: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,13 +1,14 @@
 """docs/privacy.md names every field of every message: a new leak is a new line in a table made from the code."""
 
 import re
+from dataclasses import fields
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import pytest
 
-from fmtc.protocol.base import entries
+from fmtc.protocol.base import Message, entries
 from fmtc.protocol.method import COMMON, method_of
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,17 @@ def test_a_table_that_is_out_of_date_is_rewritten_and_nothing_else(script):
     assert before != PAGE
     assert script.with_tables(before) == PAGE
     assert script.with_tables("# No table\n\n| a | b |\n") == "# No table\n\n| a | b |\n"
+
+
+@pytest.mark.parametrize("side", ["Answer", "Ask"])
+def test_the_table_has_a_line_for_every_field(script, side):
+    phases = (*COMMON, *method_of("fmtc").phases)
+    lines = script.privacy_table(phases, side).splitlines()
+    assert {line.count(" | ") for line in lines[2:]} == {4}
+    named = [tuple(cell.strip(" `") for cell in line.split("|")[1:3]) for line in lines[2:]]
+    of_phases = [(phase.name, name) for phase in phases for name in entries(getattr(phase, side))]
+    place = [("any", field.name) for field in fields(Message) if field.name != "ask"]
+    assert named == ([*of_phases, ("any", "error")] if side == "Answer" else [*place, *of_phases])
 
 
 def test_links_of_the_page_lead_somewhere():

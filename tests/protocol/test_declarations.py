@@ -27,7 +27,6 @@ from fmtc.protocol.base import (
     message_bytes,
     nbytes,
     pack,
-    privacy_table,
     unpack,
 )
 from fmtc.protocol.common import END, SURVEY, VERDICT
@@ -515,14 +514,3 @@ def test_declarations_can_be_printed():
         ("rotation", "k × k"),
         ("before", "a number"),
     ]
-
-
-@pytest.mark.parametrize("side", ["Answer", "Ask"])
-def test_the_table_has_a_line_for_every_field(side):
-    phases = (*COMMON, *method_of("fmtc").phases)
-    lines = privacy_table(phases, side).splitlines()
-    assert {line.count(" | ") for line in lines[2:]} == {4}
-    named = [tuple(cell.strip(" `") for cell in line.split("|")[1:3]) for line in lines[2:]]
-    of_phases = [(phase.name, name) for phase in phases for name in entries(getattr(phase, side))]
-    place = [("any", field.name) for field in fields(Message) if field.name != "ask"]
-    assert named == ([*of_phases, ("any", "error")] if side == "Answer" else [*place, *of_phases])

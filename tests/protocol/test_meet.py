@@ -196,10 +196,11 @@ def test_the_server_refuses_another_width_than_was_said():
     omega, losses = np.full(2, 0.5), np.zeros(2)
     server = GraphServer(("a", "b"), omega=omega, rho=1.0, beta=None, scale=1.0, losses=losses,
                          clusters={"a": 2, "b": 3}, **stacks)  # fmt: skip
-    answers = {cid: ROUND.Answer(W=np.ones((D, 3)), cut=0.0, misfit=0.0) for cid in "ab"}
-    assert list(ROUND.impossible(server, answers, Settings(4, clusters_per_silo={}))) == ["a"]
-    hello = {"a": HELLO.Answer(n_samples=9, n_features=D, sum_of_squares=1.0, n_clusters=5)}
-    assert list(HELLO.impossible(server, hello, Settings(4, clusters_per_silo={}))) == ["a"]
+    settings, answer = Settings(4, clusters_per_silo={}), ROUND.Answer(W=np.ones((D, 3)), cut=0.0, misfit=0.0)
+    assert "said 2 clusters" in ROUND.impossible(server, "a", answer, settings)
+    assert ROUND.impossible(server, "b", answer, settings) is None
+    hello = HELLO.Answer(n_samples=9, n_features=D, sum_of_squares=1.0, n_clusters=5)
+    assert "asks for 5 clusters" in HELLO.impossible(server, "a", hello, settings)
     assert MEET.times(server, Settings(4, clusters_per_silo={})) == 1
     assert MEET.times(server, Settings(2, clusters_per_silo={})) == 0
 

@@ -12,8 +12,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 import numpy as np
@@ -265,15 +267,15 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     return arrays, about
 
 
-def check_schema(path: Path, about: Any, kind: str, version: int, oldest: int | None = None) -> None:
+def check_schema(path: Path, about: Any, kind: str, version: int, *, oldest: int | None = None) -> None:
     """Raise `FileError` for a file of another kind, or in a format that this fmtc does not read."""
     if not isinstance(about, Mapping):
         raise FileError(f"{path} is damaged: it does not hold a {kind}")
     if about.get("kind") != kind:
         raise FileError(f"{path} holds {about.get('kind')!r}, not {kind!r}")
-    found = about.get("schema")
-    if found != version and not (oldest is not None and isinstance(found, int) and oldest <= found < version):
-        older = isinstance(found, int) and found < version
+    found, oldest = about.get("schema"), version if oldest is None else oldest
+    if not isinstance(found, int) or not oldest <= found <= version:
+        older = isinstance(found, int) and found < oldest
         advice = "Make it anew: it is of an older fmtc." if older else "Upgrade fmtc to read it."
         raise FileError(f"{path} was written in format {found}; this fmtc reads format {version}. {advice}")
 
@@ -347,6 +349,28 @@ def _check_table(path: Path | str, table: Mapping[str, Any], form: Mapping[Any, 
         inner = form.get(name, form.get(f"{name}?", form.get(str, ...)))
         if inner is not ...:
             check_form(path, item, inner, f"{above}{name}")
+
+
+def form_of(kind: Any) -> Any:
+    """The form of what JSON has of a dataclass, from its type hints; fields with a default may be missing.
+
+    Examples
+    --------
+    >>> from fmtc.artifacts.files import form_of
+    >>> from fmtc.describe import Histogram
+    >>> form_of(Histogram)["inside"], form_of(Histogram)["levels?"]
+    ([range(0, 9007199254740992)], [<class 'str'>])
+    """
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        given = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+        return {name if name in given else f"{name}?": form_of(hints[name]) for name in (f.name for f in fields(kind))}
+    parts = [form_of(part) for part in get_args(kind) if part is not ...]
+    if get_origin(kind) is tuple:
+        return parts[:1]
+    if get_origin(kind) is dict:
+        return {str: parts[1]}
+    return tuple(parts) or {int: COUNT, NoneType: None}.get(kind, kind)
 
 
 def _is_like(value: Any, form: Any) -> bool:

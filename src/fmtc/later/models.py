@@ -219,7 +219,9 @@ def update(model: FMTC, X: Any, silos: Any, keep_last: int | None) -> FMTC:
     if keep_last is not None:
         check_number("keep_last", keep_last, Integral, "None or a whole number of at least 1", lambda v: v >= 1)
     parts = model._parts(X, silos, reset=False)
-    _refuse_anchors(model)
+    for cid in parts:
+        if why := model._models[cid].why_final:
+            raise InputError(f"the model of {cid!r} cannot go on: {why}")
     rows = {cid: Xt if keep_last is None else Xt[-int(keep_last) :] for cid, (Xt, _) in parts.items()}
     before, settings = model._fitted, replace(model._settings(), view=model.view_)
     found = updated(rows, {cid: before.models[cid] for cid in rows}, before.shared, settings)
@@ -243,11 +245,6 @@ def update(model: FMTC, X: Any, silos: Any, keep_last: int | None) -> FMTC:
     result = RunRecord((), None, why, common=common, why=model.view_reason_, held=model.run_.held, shared=found.shared)
     model._remember(result, 1, choices={**model.run_.choices, **dict.fromkeys(rows, FEDERATED)})
     return model
-
-
-def _refuse_anchors(model: FMTC) -> None:
-    if any(own.is_public for own in model._models.values()):
-        raise InputError("the model of a private run cannot go on: each step would spend privacy; start a new run")
 
 
 __all__ = ["join_later", "kit_of", "publish", "update"]

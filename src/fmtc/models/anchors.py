@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import InputError
 from ..kernels.alignment import numbers_of
 from ..kernels.records import Box, Public, coordinates
 from . import base
@@ -17,7 +16,6 @@ from .base import ClientModel, Drawn, Member, Presence
 Array = np.ndarray
 
 NO_ANCHOR = 16.0  # squared distance to a cluster without an anchor: more than any in the unit ball
-NO_CALIBRATION = "models of private runs are not calibrated: they have no confidence, and cannot test for drift"
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,7 @@ class AnchorModel(ClientModel):
     is_public: ClassVar[bool] = True
     rescales: ClassVar[bool] = True  # by the bounds of columns
     holds_words: ClassVar[bool] = False
+    why_final: ClassVar[str] = "each step of a private run would spend privacy; start a new run"
 
     low: Array  # bounds of the columns that are numbers
     high: Array
@@ -92,12 +91,14 @@ class AnchorModel(ClientModel):
         return (self.high - self.low) / 4
 
     @property
+    def _metric(self) -> Array:
+        """What squared distances are taken in; r x r."""
+        return np.eye(self.anchors.shape[1]) if self.precision is None else self.precision
+
+    @property
     def log_shares(self) -> Array:
         """Of the clusters of a mixture; (k,)."""
-        assert self.shares is not None
-        shares = np.zeros(self.k)
-        np.add.at(shares, self.clusters, self.shares)
-        return np.log(np.maximum(shares, 1e-12))
+        return np.log(np.maximum(np.bincount(self.clusters, self.shares, self.k), 1e-12))
 
     # ---------------------------------------------------------------------------------------------- new rows
 
@@ -121,24 +122,13 @@ class AnchorModel(ClientModel):
         return -0.5 * squares / self.width**2 if self.precision is None else self.log_shares - 0.5 * squares
 
     def _squares(self, X: Any) -> Array:
-        E = self.coordinates(X)
-        if self.precision is None:
-            gap = (E * E).sum(axis=1)[:, None] + (self.anchors**2).sum(axis=1) - 2 * E @ self.anchors.T
-        else:
-            V = self.precision @ self.anchors.T
-            gap = (E @ self.precision * E).sum(axis=1)[:, None] + (self.anchors.T * V).sum(axis=0) - 2 * E @ V
+        E, precision = self.coordinates(X), self._metric
+        V = precision @ self.anchors.T
+        gap = (E @ precision * E).sum(axis=1)[:, None] + (self.anchors.T * V).sum(axis=0) - 2 * E @ V
         found = np.full((len(E), self.k), NO_ANCHOR)
         for cluster in np.unique(self.clusters):
             found[:, cluster] = np.maximum(gap[:, self.clusters == cluster].min(axis=1), 0.0)
         return found
-
-    def row_scores(self, X: Any) -> NoReturn:
-        """Not of a private run."""
-        raise InputError(NO_CALIBRATION)
-
-    def calibrated(self) -> NoReturn:
-        """Not of a private run."""
-        raise InputError(NO_CALIBRATION)
 
     # ----------------------------------------------------------------------------------------- what clusters are
 
@@ -175,7 +165,7 @@ class AnchorModel(ClientModel):
         """Minus half the squared distance to the nearest anchor of each cluster, in units of its width."""
         levels = base.sizes_of(self.levels)
         E = self._onnx_coordinates(w, X, levels)
-        precision = np.eye(len(self.basis[0])) if self.precision is None else self.precision
+        precision = self._metric
         V = precision @ self.anchors.T
         own = w("ReduceSum", w("Mul", w("MatMul", E, w.numbers(precision)), E), w.integers([1]), keepdims=1)
         gap = w("Add", w("Sub", own, w("MatMul", E, w.numbers(2 * V))), w.numbers((self.anchors.T * V).sum(axis=0)))

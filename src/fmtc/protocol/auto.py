@@ -6,8 +6,8 @@ rows look better, judged by neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..privacy.protection import Protection
 from ..refit import Silo, refit
 from ..settings import Settings
 from . import choice
-from .base import Array, Phase, how_many, number
+from .base import Answers, Array, Content, Phase, how_many, number
 from .choice import by_answers
 from .graph.state import Numbered
 from .graph.view import METHOD as GRAPH
@@ -47,8 +47,7 @@ class Probe(Phase):
     pure = True
     Ask = CONCLUDE.Ask  # the mixture's parameters
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """How one client's rows look in both views."""
 
         shapes: bool = number(
@@ -61,9 +60,9 @@ class Probe(Phase):
         )  # fmt: skip
         entropy: float = number("of the mixture's cluster sizes, 1 for equal ones", "How uneven its clusters are.")
 
-    def asks(self, server: MixtureServer, settings: Settings) -> dict[str, Any]:
+    def ask(self, server: MixtureServer, settings: Settings) -> Any:
         """The mixture as it stands."""
-        return CONCLUDE.asks(server, settings)
+        return CONCLUDE.ask(server, settings)
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Counted, Answer]:
         """Cluster some rows in both ways."""
@@ -91,15 +90,13 @@ class Probe(Phase):
             gain = closed_share(points, mixed, NEIGHBORS) - closed_share(points, graphed, NEIGHBORS) if many else 0.0
         return client, self.Answer(shapes=bool(shapes), gain=float(gain), entropy=entropy)
 
-    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: ServerState, client_id: str, answer: Answer, settings: Settings) -> str | None:
         """Shares beyond 1."""
-        return {
-            cid: f"has gain {answer.gain:g} and entropy {answer.entropy:g}, which are no shares"
-            for cid, answer in answers.items()
-            if not (abs(answer.gain) <= 4 and -1e-6 <= answer.entropy <= 1 + 1e-6)
-        }
+        if abs(answer.gain) <= 4 and -1e-6 <= answer.entropy <= 1 + 1e-6:
+            return None
+        return f"has gain {answer.gain:g} and entropy {answer.entropy:g}, which are no shares"
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> ServerState:
         """Decide."""
         return by_answers(server, [answers[cid] for cid in sorted(answers)], how_many(answers), settings)
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from ..errors import RefusedError
 from ..privacy.protection import Protection
 
 Array = np.ndarray
+Answers = MutableMapping[str, Any]  # by client; a phase that needs memory takes out what it has used
+Weights = Mapping[str, float] | None  # of clients; None: all alike
 Check = Callable[[Any, Mapping[str, int]], str | None]  # a value and the sizes -> what is wrong with it, or None
 REPEATS = 3  # answers to a phase that comes once: a server that was lost may ask again, with other clients
 RESTARTS = 8  # answers to a loop phase beyond its rounds: a run that has not completed one may be started again
@@ -37,8 +39,6 @@ DTYPES = {  # kinds of array that a field may hold, and what is accepted for eac
     "uint64": ("uint64",),
     "float64": ("float64",),
 }
-_ACCEPTED = {kind: {(np.dtype(name).kind, np.dtype(name).itemsize) for name in names} for kind, names in DTYPES.items()}
-
 
 LETTERS = {  # in the shapes of fields
     "D": "columns of the file",
@@ -111,6 +111,9 @@ def above(limit: float) -> Check:
     return lambda value, sizes: None if np.all(np.asarray(value) > limit) else f"is not above {limit:g}"
 
 
+_ENTRIES: dict[type, dict[str, Entry]] = {}  # what was found before
+
+
 def entries(kind: type) -> dict[str, Entry]:
     """Declarations of the fields of a message, by name."""
     if kind not in _ENTRIES:
@@ -118,16 +121,19 @@ def entries(kind: type) -> dict[str, Entry]:
     return _ENTRIES[kind]
 
 
-_ENTRIES: dict[type, dict[str, Entry]] = {}  # what was found before
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Content:
+    """What a message holds: a subclass is a frozen dataclass, whose fields are made with `array` and `number`."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Nothing:
+class Nothing(Content):
     """A question or an answer without content."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
+class Failure(Content):
     """The answer of a client that cannot answer, in any phase."""
 
     error: str = number(
@@ -143,7 +149,8 @@ class Failure:
 class Phase:
     """One exchange of a method. Subclasses declare it; the one instance of each is stateless.
 
-    A method's author writes `asks`, `reply` and `reduce`, and beside an `Answer` `protect`; all else has a default.
+    A method's author writes `ask` (or `asks`, where clients are asked different questions), `reply` and `reduce`, and
+    beside an `Answer` `protect`; all else has a default.
     """
 
     name: ClassVar[str]
@@ -184,13 +191,17 @@ class Phase:
 
     def asks(self, server: Any, settings: Any) -> Mapping[str, Any]:
         """What each client is asked."""
-        return {cid: self.Ask() for cid in server.client_ids}
+        return dict.fromkeys(server.client_ids, self.ask(server, settings))
+
+    def ask(self, server: Any, settings: Any) -> Any:
+        """What all clients are asked."""
+        return self.Ask()
 
     def reply(self, client: Any, ask: Any, settings: Any, round_no: int) -> tuple[Any, Any]:
         """The client's next state and its answer."""
         raise NotImplementedError
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Any) -> Any:
+    def reduce(self, server: Any, answers: Answers, settings: Any) -> Any:
         """The server's next state; a loop phase returns the state and a `RoundReport`."""
         return server
 
@@ -202,9 +213,9 @@ class Phase:
         """What one release costs of the privacy budget, as a squared mu of Gaussian differential privacy."""
         return 0.0
 
-    def impossible(self, server: Any, answers: Mapping[str, Any], settings: Any) -> Mapping[str, str]:
-        """What no honest client can have said, by client: the server drops these answers before it reduces the rest."""
-        return {}
+    def impossible(self, server: Any, client_id: str, answer: Any, settings: Any) -> str | None:
+        """Why no honest client can have said this, or None; the server drops such answers and reduces the rest."""
+        return None
 
     def check_ask(self, ask: Any, sizes: Mapping[str, int]) -> None:
         """Raise `RefusedError` where a question does not fit its declaration."""
@@ -263,14 +274,6 @@ def how_many(answers: Mapping[str, Any]) -> int:
     return answers.count if isinstance(answers, Summed) else len(answers)
 
 
-PLACE = {  # fields of a message besides the question: shape, what it is, what it can tell
-    "phase": ("a word", "which phase is due", "Nothing."),
-    "round_no": ("a number", "the round", "How far the run is."),
-    "last_round": ("a number", "the client's last round that the server has", "Which of its answers were lost."),
-    "turn": ("a number", "which of several questions of a phase this is", "Nothing."),
-}
-
-
 # ---------------------------------------------------------------------------------------------------------- checking
 
 
@@ -325,7 +328,7 @@ def _wrong_array(value: Any, entry: Entry, sizes: dict[str, int]) -> str | None:
     assert entry.shape is not None
     if not isinstance(value, np.ndarray):
         return "is not an array"
-    if (value.dtype.kind, value.dtype.itemsize) not in _ACCEPTED[entry.kind]:
+    if value.dtype.name not in DTYPES[entry.kind]:
         return f"holds {value.dtype}, not {entry.kind}"
     if value.ndim != len(entry.shape):
         return f"has shape {value.shape}, not ({', '.join(entry.shape)})"
@@ -353,10 +356,11 @@ def dropped(phase: Phase, server: Any, answers: Mapping[str, Any], settings: Any
         for name, value in pack(answer).items():
             if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
                 found[cid] = f"{phase.name}: {name} holds NaN or infinity"
-    rest = {cid: answer for cid, answer in answers.items() if cid not in found}
-    with np.errstate(over="ignore", invalid="ignore"):  # numbers whose squares are not finite are no rows' either
-        odd = phase.impossible(server, rest, settings) if rest else {}
-    return found | {cid: f"{phase.name}: what came {why}" for cid, why in odd.items()}
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers whose squares are not finite are no rows' either
+            why = None if cid in found else phase.impossible(server, cid, answer, settings)
+        if why is not None:
+            found[cid] = f"{phase.name}: what came {why}"
+    return found
 
 
 # ------------------------------------------------------------------------------------------------- packing, counting
@@ -489,18 +493,3 @@ def sent(phases: Iterable[Phase], totals: Iterable[Any]) -> list[dict[str, Any]]
             }
         )
     return rows
-
-
-def privacy_table(phases: tuple[Phase, ...], side: str = "Answer") -> str:
-    """The table of docs/privacy.md: every field of the answers (or, with ``"Ask"``, of the questions)."""
-    lines = ["| Phase | Field | Shape | What it is | What it can tell |", "|---|---|---|---|---|"]
-    if side == "Ask":
-        lines += [f"| any | `{name}` | {' | '.join(columns)} |" for name, columns in PLACE.items()]
-    for phase in phases:
-        for name, entry in entries(getattr(getattr(phase, "inner", phase), side)).items():  # of sums: what is summed
-            what = f"{entry.what} ({entry.when})" if entry.when else entry.what
-            lines.append(f"| {phase.name} | `{name}` | {entry.size} | {what} | {entry.tells} |")
-    if side == "Answer":
-        entry = entries(Failure)["error"]
-        lines.append(f"| any | `error` | {entry.size} | {entry.what} (in place of an answer) | {entry.tells} |")
-    return "\n".join(lines)

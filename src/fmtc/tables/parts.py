@@ -1,9 +1,9 @@
-"""Files of all silos, opened: the rows of each as they stand there, and what a single column holds."""
+"""Files of all silos, opened: the rows of each as they stand there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from ..errors import DataError, nearest_names
 from ..schema import is_text, numbers_in, without_codes
 from .annotated import Annotated
-from .formats import is_typed, line_of, pandas_index, read_file, stem_of
+from .formats import line_of, pandas_index, read_file, stem_of
 from .guess import Judged
 from .guess import judge as judge_columns
 from .reading import Reading
@@ -31,15 +31,10 @@ class Part:
     path: Path
     rows: Array  # positions in the file
     reading: Reading
-    table: pl.DataFrame | None  # of AnnData, what is about the rows; None: there are no names of columns
+    frame: pl.DataFrame  # the columns of a table; of AnnData, what is about the rows; of a matrix none
     X: Any = None  # of a matrix and of AnnData
     names: tuple[str, ...] | None = None  # of the columns of X, where they have some
     given: tuple[str, ...] | None = None  # names of rows that the file itself has
-
-    @property
-    def frame(self) -> pl.DataFrame:
-        """The columns of a table."""
-        return pl.DataFrame() if self.table is None else self.table
 
     @property
     def is_table(self) -> bool:
@@ -49,7 +44,7 @@ class Part:
     @property
     def form(self) -> str:
         """What kind of file it is, in words."""
-        if self.table is not None:
+        if self.is_table or self.names is not None:
             return "a table" if self.is_table else "AnnData"
         return "a sparse matrix" if sp.issparse(self.X) else "a dense matrix without column names"
 
@@ -78,10 +73,7 @@ class Part:
 
     def features(self) -> pl.DataFrame:
         """The columns that are features; text becomes numbers if all of it can."""
-        if is_typed(self.path):
-            return self.plain
-        columns = self.plain.get_columns()
-        return pl.DataFrame({cells.name: _numbers(cells) if cells.dtype == pl.String else cells for cells in columns})
+        return pl.DataFrame({cells.name: with_numbers(cells) for cells in self.plain.get_columns()})
 
 
 def open_files(paths: Iterable[str | Path], reading: Reading) -> dict[str, Part]:
@@ -130,14 +122,14 @@ def _part(path: Path, content: Any, reading: Reading) -> Part:
         )
     if isinstance(content, Annotated):
         return Part(path, rows, reading, content.about, content.X, content.names, tuple(content.ids))
-    return Part(path, rows, reading, None, content)
+    return Part(path, rows, reading, pl.DataFrame(), content)
 
 
 def _rows_of(part: Part, places: pl.Series) -> Part:
     rows = places.to_numpy()
     X = None if part.X is None else part.X[rows]
     given = None if part.given is None else tuple(part.given[row] for row in rows)
-    return Part(part.path, rows, part.reading, part.frame[places], X, part.names, given)
+    return replace(part, rows=rows, frame=part.frame[places], X=X, given=given)
 
 
 def judged_parts(parts: Mapping[str, Part], reading: Reading) -> Judged:
@@ -146,16 +138,15 @@ def judged_parts(parts: Mapping[str, Part], reading: Reading) -> Judged:
     _check_anywhere("columns", reading.columns, parts.values(), reading)
     _check_anywhere("as_types", reading.as_types, parts.values(), reading)
     index = [name for path in {part.path for part in parts.values()} for name in pandas_index(path)]
-    judged = judge_columns(
+    return judge_columns(
         {name: part.frame for name, part in parts.items()},
         names=[name for name in everywhere if name not in reading.others],
         as_types=reading.as_types,
         index=[*index, "__index_level_0__"],
         id_column=reading.id_column,
+        wanted=reading.columns,
         place=lambda silo, row: parts[silo].place(row),
     )
-    numbers = [name for name in reading.columns if name not in reading.as_types]
-    return judged.only(reading.columns or everywhere).keeping(numbers)
 
 
 def _by_name(paths: list[Path], reading: Reading) -> dict[str, Path]:
@@ -176,7 +167,7 @@ def _by_name(paths: list[Path], reading: Reading) -> dict[str, Path]:
 
 def _check_columns(parts: Iterable[Part], reading: Reading) -> None:
     """Columns asked for by name: those with a role must be in every file, a dropped one in some file."""
-    named = [part for part in parts if part.table is not None]
+    named = [part for part in parts if part.is_table or part.names is not None]
     if not named and (role := next(iter([*reading.roles, *(["drop"] if reading.drop else [])]), "")):
         file = next(iter(parts)).path.name
         raise DataError(
@@ -221,32 +212,12 @@ def names_in(frame: pl.DataFrame, name: str) -> pl.Series:
     return words_in(frame, name).str.strip_chars().replace("", None)
 
 
-def _numbers(column: pl.Series) -> pl.Series:
-    """A column of text as numbers, if each cell is a number or means a missing one; else without surrounding blanks."""
-    words = column.alias(PLAIN).str.strip_chars()
-    numbers, strange = numbers_in(words)
-    if words.filter(strange).str.to_lowercase().is_in(["true", "false"]).all():
-        truths = words.str.to_lowercase().replace_strict(
-            {"true": 1.0, "false": 0.0}, default=None, return_dtype=pl.Float64
-        )
-        return pl.select(pl.coalesce(numbers, truths)).to_series()
-    return words
-
-
-def column_kind(column: pl.Series) -> str:
-    """What a column holds, in words: numbers, text, nothing, or values of some type."""
-    if column.null_count() == len(column):
-        return "nothing"
-    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
-        return "numbers"
-    return "text" if is_text(column) else f"values of type {column.dtype}"
-
-
-def example_of(column: pl.Series) -> str:
-    """A value of a column of text; if possible, one that is not a number."""
-    words = column.alias(PLAIN).cast(pl.String).drop_nulls()
-    strange = words.filter(numbers_in(words)[1])
-    return str((strange if len(strange) else words)[0])
+def with_numbers(column: pl.Series) -> pl.Series:
+    """A column of text as numbers, if each cell is a number or a truth, or means a missing one; else as it is."""
+    if not is_text(column):
+        return column
+    numbers, strange = numbers_in(column, truths=True)
+    return column if strange.any() else numbers
 
 
 __all__ = ["Part", "judged_parts", "open_files"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,13 +13,13 @@ from ...mixture import personal
 from ...mixture.steps import SMALLEST_SHARE
 from ...models import Frame, MixtureModel
 from ...settings import Settings
-from ..base import Array, Nothing, Phase, array, number
+from ..base import Answers, Array, Nothing, Phase, array, number
 from ..graph.number import SHARES, Presence, present, with_presence
 from ..home import WHEN, chosen, compares, home_of, is_compared, mixture_common, with_calibration
 from ..state import become, reached
 from .em import Ask as Parameters
-from .em import asked, common_of, is_order, pool_of, statistics_of
-from .state import Concluded, Counted, MixtureServer
+from .em import asked, is_order, pool_of, statistics_of
+from .state import Concluded, Counted, MixtureServer, common_of
 
 
 class Conclude(Phase):
@@ -33,7 +32,6 @@ class Conclude(Phase):
     concludes = True
     Answer: ClassVar[type] = Presence
 
-    @dataclass(frozen=True, kw_only=True)
     class Ask(Parameters):
         """Common parameters, and the numbers of the concepts."""
 
@@ -45,24 +43,21 @@ class Conclude(Phase):
             "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
         )  # fmt: skip
 
-    def asks(self, server: MixtureServer, settings: Settings) -> dict[str, Any]:
-        """The same for everyone."""
+    def ask(self, server: MixtureServer, settings: Settings) -> Ask:
+        """The last parameters."""
         mixture = server.mixture.best(1)
-        order, last = mixture.order, asked(mixture)
-        return dict.fromkeys(
-            server.client_ids, self.Ask(**{**vars(last), "order": order, "compare": compares(server, settings)})
-        )
+        return self.Ask(**vars(asked(mixture)), order=mixture.order, compare=compares(server, settings))
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """The client's own parameters, and its labels by the very code of predict."""
         client = reached(client, Counted)
         cells = client.cells
-        (own, *_), common = statistics_of(client, ask.keep), common_of(ask, 0)
+        (own, *_), common = statistics_of(client, ask.keep), common_of(ask)
         pool, order = pool_of(settings), ask.order
         mine = personal(common, own, cells.levels, pool.concentration, cells.never, lean=pool.lean)
         if pool.lean:
             mine = replace(mine, shares=_own_shares(mine.shares, client.k))
-        frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
+        frame = Frame.of(client.scaling, settings.levels, client.axes, client.origin)
         model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])
         labels = model.assign(client.X)
         if not client.on_trial and len(np.unique(labels)) < client.k:
@@ -74,7 +69,7 @@ class Conclude(Phase):
         found = with_calibration(replace(found, home=home_of(found, known, settings)), settings)
         return found, present(found)
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Settings) -> Any:
+    def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:
         """Keep who has how much of what, for the atlas."""
         return with_presence(server, answers)
 

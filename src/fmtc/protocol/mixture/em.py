@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +16,10 @@ from ...mixture.pooling import Pool, added, pooled, pulls, weighted
 from ...mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
 from ...privacy.rules import MixtureSums
 from ...settings import EM_ROUNDS, EM_TOL, Settings
-from ..base import RESTARTS, Array, Phase, above, array, how_many
-from ..state import RoundReport, ServerState, heard, noted, reached, row_weights
+from ..base import RESTARTS, Answers, Array, Content, Phase, above, array, how_many
+from ..state import RoundReport, heard, noted, reached, row_weights
 from .opening import SAMPLE, sampled
-from .state import Counted, Mixture, MixtureServer, Tallied, category_levels, counted, stacked
+from .state import Counted, Mixture, MixtureServer, Tallied, category_levels, common_of, counted, stacked
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
 PROTECT = MixtureSums("Sums over rows; the policy says what becomes of those over few.")
@@ -44,8 +44,7 @@ def _are_shares(P: Any, sizes: Mapping[str, int]) -> str | None:
     return None if (P > 0).all() and np.allclose(P.sum(axis=-1), 1) else "does not hold shares above 0"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ask:
+class Ask(Content):
     """Common parameters of each start."""
 
     keep: Array = array("s", "numbers of the starts that go on", "Which starts suit all silos.", kind="int")
@@ -71,8 +70,7 @@ class Ask:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(Content):
     """Sums over one client's rows; the server adds them up over clients."""
 
     counts: Array = array("s K", "rows of each concept", "Exactly that.")
@@ -115,13 +113,6 @@ def asked(mixture: Mixture) -> Ask:
     )  # fmt: skip
 
 
-def common_of(ask: Any, s: int) -> Common:
-    """Common parameters of one start, from a question."""
-    k = ask.means.shape[1]
-    profiles = np.zeros((k, 0)) if ask.profiles is None else ask.profiles[s]
-    return Common(ask.means[s], ask.covariance[s], ask.shares[s], profiles, ask.spread[s], float(ask.drift[s]))
-
-
 def among(common: Common, has: Array | None) -> Common:
     """Common parameters as a client takes them that has some of the concepts only: the others have no share."""
     if has is None or has.all():
@@ -158,22 +149,16 @@ def _stacked(parts: list[Sums], name: str) -> Array:
 
 
 def next_round(
-    server: ServerState,
-    mixture: Mixture,
-    answers: Mapping[str, Answer],
-    pool: Pool,
-    levels: tuple[int, ...] = (),
-    *,
-    contains: bool = False,
+    server: Any, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...] = (), *, contains: bool = False
 ) -> NextRound:
     """Common parameters after a round, and what it says about the clients."""
     weights = row_weights(server) or {}
     said = {cid: answers[cid] for cid in heard(server, answers)}
     count = how_many(answers) - (len(answers) - len(said))
-    n_starts, k, r = next(iter(said.values())).means.shape
+    n_starts, mixture = len(next(iter(said.values())).means), server.mixture
     found, scores, capped, influence, each = [], [], set[str](), None, []
     for s in range(n_starts):
-        parts = [_unpacked(answer, s, k, r, levels) for answer in said.values()]
+        parts = [_unpacked(answer, s) for answer in said.values()]
         if contains:
             close = {"far_at": CLOSE[0], "wide_at": CLOSE[1]} if pool.even else {}
             parts, touched = limited(parts, mixture.common(s), levels, **close)
@@ -202,22 +187,17 @@ class NextRound:
     parts: Mapping[str, Array]  # sums of each client, of the best start
 
 
-def impossible_rounds(
-    mixture: Mixture, answers: Mapping[str, Answer], levels: tuple[int, ...], told: Mapping[str, tuple[int, ...]]
-) -> dict[str, str]:
-    """What no rows can give, by client."""
-    found = {}
-    for cid, answer in answers.items():
-        n_starts, k, r = answer.means.shape
-        for s in range(n_starts):
-            sums = _unpacked(answer, s, k, r, levels)
-            why = impossible_sums(sums, mixture.common(s), levels, told.get(cid, ()))
-            if why is not None:
-                found[cid] = why
-    return found
+def impossible_round(
+    mixture: Mixture, answer: Answer, levels: tuple[int, ...] = (), told: tuple[int, ...] = ()
+) -> str | None:
+    """Why no rows can give these sums; `told`: how many rows there may be."""
+    starts = range(len(answer.means))
+    every = (impossible_sums(_unpacked(answer, s), mixture.common(s), levels, told) for s in starts)
+    return next((why for why in every if why is not None), None)
 
 
-def _unpacked(answer: Answer, s: int, k: int, r: int, levels: tuple[int, ...]) -> Sums:
+def _unpacked(answer: Answer, s: int) -> Sums:
+    _, k, r = answer.means.shape
     scatter = np.zeros((r, r))
     scatter[np.tril_indices(r)] = answer.scatter[s]
     scatter += np.tril(scatter, -1).T
@@ -280,9 +260,9 @@ class _EM(Phase):
         """All rounds, and as many as a run that is started again may repeat."""
         return EM_ROUNDS * settings.max_iter + RESTARTS
 
-    def asks(self, server: MixtureServer, settings: Settings) -> dict[str, Any]:
-        """The same parameters for everyone."""
-        return dict.fromkeys(server.client_ids, asked(server.mixture))
+    def ask(self, server: MixtureServer, settings: Settings) -> Any:
+        """The common parameters."""
+        return asked(server.mixture)
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Counted, Any]:
         """The client's own parameters, E-step, sums."""
@@ -292,18 +272,16 @@ class _EM(Phase):
         after, answer = one_round(rows, ask, before, pool_of(settings))
         return counted(client, after, np.array(ask.keep), round_no), answer
 
-    def impossible(self, server: MixtureServer, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: MixtureServer, client_id: str, answer: Any, settings: Settings) -> str | None:
         """Sums of no rows, or of other rows than before."""
-        told = {cid: (int(known[0]), min(int(known[0]), SAMPLE)) for cid, known in server.told.items()}
-        levels = category_levels(server.mixture.axes, settings)
-        return impossible_rounds(server.mixture, answers, levels, told)
+        known, levels = server.told.get(client_id), category_levels(server.mixture.axes, settings)
+        told = () if known is None else (int(known[0]), min(int(known[0]), SAMPLE))
+        return impossible_round(server.mixture, answer, levels, told)
 
-    def reduce(
-        self, server: MixtureServer, answers: MutableMapping[str, Any], settings: Settings
-    ) -> tuple[MixtureServer, RoundReport]:
+    def reduce(self, server: MixtureServer, answers: Answers, settings: Settings) -> tuple[MixtureServer, RoundReport]:
         """Add up, pool, and let the best starts go on."""
         levels, contains = category_levels(server.mixture.axes, settings), settings.contains
-        found = next_round(server, server.mixture, answers, pool_of(settings), levels, contains=contains)
+        found = next_round(server, answers, pool_of(settings), levels, contains=contains)
         mixture = found.mixture.best(COMPARED.get(found.mixture.rounds, len(found.mixture.keep)))
         parts = {**server.parts, **found.parts}
         server = replace(server, mixture=mixture, held=noted(server.held, found.capped), parts=parts)

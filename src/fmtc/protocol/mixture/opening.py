@@ -7,8 +7,7 @@ seed         steps of k-means over the rows of all clients, for several starts o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ from ...mixture.starts import (
 from ...privacy.protection import Protection
 from ...privacy.rules import ClusterSums
 from ...settings import Settings
-from ..base import Array, Phase, above, array, number
+from ..base import Answers, Array, Content, Phase, above, array, number
 from ..state import ClientState, ServerState, become, heard, reached, refuse_unscaled, rows_of, set_aside, stream
 from .state import (
     Counted,
@@ -84,14 +83,12 @@ class Axes(Phase):
     turns = AXES_STEPS
     protect = Protection("Sums over all rows of the silo.")
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """The basis so far."""
 
         basis: Array = array("d r", "orthonormal columns, random at first", "The directions in which all silos vary.")
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """One client's part of a step."""
 
         products: Array = array(
@@ -106,15 +103,13 @@ class Axes(Phase):
         """A few steps, where columns are many."""
         return self.turns if server.wide else 0
 
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
-        """The same basis for everyone; random before the first step."""
+    def ask(self, server: ServerState, settings: Settings) -> Ask:
+        """The basis; random before the first step."""
         if isinstance(server, InAxes):
-            axes = server.axes
-        else:
-            width = min(n_axes(settings) + SPARE, server.n_features, max(2, server.n_samples - 1))
-            axes = np.random.default_rng([settings.seed, 1]).normal(size=(server.n_features, width))
-            axes = np.linalg.qr(axes)[0]
-        return dict.fromkeys(server.client_ids, self.Ask(basis=axes))
+            return self.Ask(basis=server.axes)
+        width = min(n_axes(settings) + SPARE, server.n_features, max(2, server.n_samples - 1))
+        basis = np.random.default_rng([settings.seed, 1]).normal(size=(server.n_features, width))
+        return self.Ask(basis=np.linalg.qr(basis)[0])
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Multiply, a block of rows at a time where they are dense."""
@@ -128,13 +123,11 @@ class Axes(Phase):
         totals = None if told else np.asarray(mean, dtype=np.float64) * X.shape[0]
         return client, self.Answer(products=products, totals=totals)
 
-    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: ServerState, client_id: str, answer: Answer, settings: Settings) -> str | None:
         """A product of the basis with what is not a covariance."""
-        basis = next(iter(self.asks(server, settings).values())).basis
-        found = {cid: impossible_products(basis, answer.products) for cid, answer in answers.items()}
-        return {cid: why for cid, why in found.items() if why is not None}
+        return impossible_products(self.ask(server, settings).basis, answer.products)
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> InAxes:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> InAxes:
         """Orthonormal again; after the last step, axes with the largest variance first."""
         ids = sorted(answers)
         if settings.contains and all(cid in server.told for cid in ids):
@@ -183,8 +176,7 @@ class Coordinates(Phase):
     rebuilds = True
     protect = Protection("Sums over all rows; a person is told where rows are few.", few_rows=True)
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Principal axes, where columns are many."""
 
         axes: Array | None = array(
@@ -195,8 +187,7 @@ class Coordinates(Phase):
             when="where `moments` has no means",
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Moments of one client."""
 
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
@@ -214,12 +205,12 @@ class Coordinates(Phase):
         )  # fmt: skip
         between: Array = array("p p", "products of the silo's mean with itself, times n_samples", "As `sums`.")
 
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
-        """The same coordinates for everyone."""
+    def ask(self, server: ServerState, settings: Settings) -> Ask:
+        """The common coordinates."""
         axes, origin, r = *axes_of(server), n_axes(settings)
         axes = None if axes is None else np.ascontiguousarray(axes[:, :r])
         origin = None if origin is None else origin[:r]
-        return dict.fromkeys(server.client_ids, self.Ask(axes=axes, origin=origin))
+        return self.Ask(axes=axes, origin=origin)
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[Reading, Answer]:
         """Moments of the filled cells."""
@@ -234,19 +225,14 @@ class Coordinates(Phase):
         kind = Counted if isinstance(client, Tallied) else Reading  # a run that is resumed knows its last sums
         return become(client, kind, axes=ask.axes, origin=ask.origin, cells=cells), answer
 
-    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: ServerState, client_id: str, answer: Answer, settings: Settings) -> str | None:
         """Moments of no rows, or of other rows than before."""
-        found = {}
-        for cid, answer in answers.items():
-            n = answer.n_samples
-            why = impossible_moments(n, answer.sums, answer.within, answer.fourths, answer.between)
-            if cid in server.told and n != server.told[cid][0]:
-                why = f"is of {n} rows, and the client has said that it has {server.told[cid][0]:g}"
-            if why is not None:
-                found[cid] = why
-        return found
+        n, told = answer.n_samples, server.told.get(client_id)
+        if told is not None and n != told[0]:
+            return f"is of {n} rows, and the client has said that it has {told[0]:g}"
+        return impossible_moments(n, answer.sums, answer.within, answer.fourths, answer.between)
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> Seeding:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> Seeding:
         """Covariance of all rows, and about the silos' own means; centres of the first starts."""
         ids, (axes, origin) = sorted(answers), axes_of(server)
         if settings.contains:
@@ -339,8 +325,7 @@ class Seed(Phase):
     turns = SEED_STEPS
     persists = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Centres of all starts."""
 
         centers: Array = array("s K p", "centres of each start", "Where the rows of all silos lie densely.")
@@ -349,8 +334,7 @@ class Seed(Phase):
             check=above(-1e-300),
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Sums of one client."""
 
         counts: Array = array(
@@ -361,9 +345,9 @@ class Seed(Phase):
             "Where the silo's clusters lie; of a cluster of one row, that row.",
         )  # fmt: skip
 
-    def asks(self, server: Seeding, settings: Settings) -> dict[str, Any]:
-        """The same centres for everyone."""
-        return dict.fromkeys(server.client_ids, self.Ask(centers=server.seeds.centers, weights=server.seeds.weights))
+    def ask(self, server: Seeding, settings: Settings) -> Ask:
+        """The centres so far."""
+        return self.Ask(centers=server.seeds.centers, weights=server.seeds.weights)
 
     def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Counted, Answer]:
         """One step; the client keeps its own sums: the mixture begins with the last ones."""
@@ -375,23 +359,16 @@ class Seed(Phase):
         own = [first_statistics(counts[s], sums[s], origins[s], r, origins[s][:r]) for s in range(len(counts))]
         return counted(client, own, np.arange(len(own)), client.round_no), self.Answer(counts=counts, sums=sums)
 
-    def impossible(self, server: Seeding, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+    def impossible(self, server: Seeding, client_id: str, answer: Answer, settings: Settings) -> str | None:
         """Clusters that the client's own moments rule out."""
-        found = {}
-        for cid, answer in answers.items():
-            if cid not in server.told:
-                continue
-            n, p = int(server.told[cid][0]), answer.sums.shape[2]
-            mean, within = server.told[cid][1 : 1 + p], server.told[cid][1 + p :]
-            squares = np.array([within + (0 if is_centred(s) else n) * mean**2 for s in range(len(answer.counts))])
-            why = impossible_steps(answer.counts, answer.sums, n, squares)
-            if why is not None:
-                found[cid] = why
-        return found
+        told, p = server.told.get(client_id), answer.sums.shape[2]
+        if told is None:
+            return None
+        n, mean, within = int(told[0]), told[1 : 1 + p], told[1 + p :]
+        squares = np.array([within + (0 if is_centred(s) else n) * mean**2 for s in range(len(answer.counts))])
+        return impossible_steps(answer.counts, answer.sums, n, squares)
 
-    def reduce(
-        self, server: Seeding, answers: MutableMapping[str, Answer], settings: Settings
-    ) -> Seeding | MixtureServer:
+    def reduce(self, server: Seeding, answers: Answers, settings: Settings) -> Seeding | MixtureServer:
         """Move the centres; after the last step, begin with common parameters."""
         said = [answers[cid] for cid in heard(server, answers)]
         counts = np.sum([answer.counts for answer in said], axis=0)

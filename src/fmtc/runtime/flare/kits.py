@@ -232,7 +232,7 @@ def _rules(file: Path) -> dict[str, Any]:
     """What a file of FLARE's says, but for the address of the coordinator."""
     rules: dict[str, Any] = read_json(file, dict)
     if isinstance(rules.get("servers"), list):
-        rules["servers"] = [one | {"service": None} for one in rules["servers"]]
+        rules["servers"] = [{**one, "service": None} if isinstance(one, dict) else one for one in rules["servers"]]
     return rules
 
 
