@@ -42,7 +42,7 @@ from .linalg.neighbors import EXACT_UP_TO
 from .linalg.threads import one_thread
 from .models import ClientModel, Presence, kind_of
 from .models.shared import Shared
-from .privacy.ledger import MemoryLedger
+from .privacy.ledger import MemoryLedger, Total
 from .protocol.advice import METHOD as ADVICE
 from .protocol.advice import advice_settings, range_of
 from .protocol.base import sent
@@ -52,7 +52,7 @@ from .protocol.method import COMMON, ClientResult, view_method
 from .protocol.outcome import kept as kept_of
 from .protocol.state import client_weights as check_weights
 from .rows import Remembered, SilosMixin, is_mapping, refuse_names
-from .runtime.driver import Callback, Received, RoundRecord, RunRecord, run
+from .runtime.driver import Callback, RoundRecord, RunRecord, run
 from .runtime.local import LocalTransport
 from .settings import Graph, Mixture, Privacy, Settings, by_view, check_number, finite, flat
 
@@ -349,7 +349,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     def _number_of_clusters(
         self, rows: Mapping[str, Any]
-    ) -> tuple[int | None, Advice | None, Mapping[str, MemoryLedger] | None, tuple[Received, ...]]:
+    ) -> tuple[int | None, Advice | None, Mapping[str, MemoryLedger] | None, tuple[Total, ...]]:
         """The number of clusters where it is to be found, with the advice, and what left the silos for it."""
         self._check_names(rows)
         if not isinstance(self.n_clusters, str):
@@ -362,7 +362,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     def _advised(
         self, rows: Mapping[str, Any], k_range: Any
-    ) -> tuple[Advice, Mapping[str, MemoryLedger], tuple[Received, ...]]:
+    ) -> tuple[Advice, Mapping[str, MemoryLedger], tuple[Total, ...]]:
         """Advice from the rows of each silo, and what left it."""
         settings = advice_settings(self._settings(n_clusters=2), range_of(k_range))
         transport = LocalTransport(rows, settings, self.n_jobs, method=ADVICE, run_id="advice")
@@ -1245,7 +1245,7 @@ def _number_by(
     if isinstance(model.clusters_per_silo, Mapping):
         return model._proposed(rows), None, None
     settings = advice_settings(model._settings(n_clusters=2), range_of(model.n_clusters))
-    asked: RunRecord = federation.run(settings, method=ADVICE.name, **how)
+    asked: RunRecord = federation.run(settings, method_name=ADVICE.name, **how)
     advice = advice_of(asked.common, asked.client_ids)
     warn_of_advice(advice)
     return advice.chosen, advice, asked

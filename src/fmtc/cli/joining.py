@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..privacy.rules import RULES, WARN, Policy
 from ..protocol.graph.round import ROUND
 from ..protocol.mixture.em import EM
 from ..protocol.private.view import LOOPS
-from ..runtime.driver import Received, RunRecord
+from ..runtime.driver import RunRecord
 from ..runtime.flare.membership import Membership
 from ..runtime.kitclient import ClientSource, KeptResult
 from ..settings import Privacy
@@ -233,9 +233,8 @@ def write_silo(
     n_iter = _rounds_of(kept, lines, model.privacy)
     rounds = plural(n_iter, "round")
     why = f"settled after {rounds}" if event["converged"] else f"{rounds} done"
-    received = tuple(Received(**asdict(one)) for one in totals(lines))
     held = (silo.name,) if event.get("held") else ()
-    result = RunRecord((), event["converged"], why, received=received, held=held)
+    result = RunRecord((), event["converged"], why, received=tuple(totals(lines)), held=held)
     model.n_features_in_ = silo.X.shape[1]
     model._adopt(result, {silo.name: kept.client}, n_iter=n_iter)
     if (recipe := source.reading_in(kit).recipe) is not None:
