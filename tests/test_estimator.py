@@ -65,7 +65,7 @@ MIX = np.random.default_rng(9).permutation(sum(map(len, DATA.values())))  # all 
 X_ALL = np.vstack(list(DATA.values()))[MIX]
 CLIENTS = np.repeat(list(DATA), [len(X) for X in DATA.values()])[MIX]
 NAMES = [f"word{j}" for j in range(6)]
-FEW = Solver(n_init=2)  # starts of a mixture: enough where groups are clear
+FEW = Mixture(n_init=2)  # starts of a mixture: enough where groups are clear
 
 
 def short(n_clusters=3, **params):
@@ -105,8 +105,8 @@ def not_for_us(estimator):
 
 @parametrize_with_checks(
     [
-        FMTC(max_iter=2, solver=Solver(n_init=1)),
-        FMTC(4, view="graph", coupling="subspace", scale="global", max_iter=3, solver=Solver(final="kmeans", n_init=1)),
+        FMTC(max_iter=2, mixture=Mixture(n_init=1)),
+        FMTC(4, view="graph", scale="global", max_iter=3, graph=Graph(coupling="subspace", final="kmeans", n_init=1)),
     ],
     expected_failed_checks=not_for_us,
 )
@@ -119,7 +119,7 @@ def test_scikit_learn_has_no_complaint(estimator, check):
 def test_what_the_two_checks_mean_to_check(container):
     """Sparse rows with any number of clusters: as many columns of probabilities as clusters."""
     X = container(np.where(X_ALL > 1, X_ALL, 0))
-    model = FMTC(random_state=0, max_iter=2, solver=FEW).fit(X)
+    model = FMTC(random_state=0, max_iter=2, mixture=FEW).fit(X)
     assert model.predict(X).shape == (len(X_ALL),)
     assert model.predict_proba(X).shape == (len(X_ALL), 8)
 
@@ -594,7 +594,7 @@ def test_grid_search_needs_no_labels():
     assert_array_equal(search.predict(X), search.best_estimator_.labels_)
 
 
-QUICK = FMTC(view="mixture", random_state=0, max_iter=2, solver=Solver(n_init=1, contain=False, exit=False))
+QUICK = FMTC(view="mixture", random_state=0, max_iter=2, mixture=Mixture(n_init=1, contain=False, exit=False))
 FOLDS = KFold(2, shuffle=True, random_state=0)
 
 
@@ -653,13 +653,13 @@ def blob_silos(kind, seed):
 @pytest.mark.parametrize("kind", ["one silo", "three silos"])
 def test_bic_finds_the_number_of_clean_groups(kind):
     X = blob_silos(kind, 0)
-    found = {k: bic(FMTC(k, view="mixture", random_state=0, solver=FEW).fit(X), X) for k in (2, 3, 4, 5, 6)}
+    found = {k: bic(FMTC(k, view="mixture", random_state=0, mixture=FEW).fit(X), X) for k in (2, 3, 4, 5, 6)}
     assert min(found, key=found.get) == 4
 
 
 def test_bic_is_that_of_a_tied_mixture(tmp_path):
     X = blob_silos("one silo", 0) * [1, 10, 100, 1000]
-    model = FMTC(4, view="mixture", random_state=0, solver=FEW).fit(X)
+    model = FMTC(4, view="mixture", random_state=0, mixture=FEW).fit(X)
     one = model._models["all"]
     mixture = GaussianMixture(4, covariance_type="tied")
     mixture.means_, mixture.weights_ = one.centers, one.shares
@@ -674,7 +674,7 @@ def test_bic_counts_filled_cells_and_levels():
     X, y = blob_silos("one silo", 0), np.arange(160) // 40
     frame = pd.DataFrame(X, columns=list("wxyz")).assign(kind=np.where(rng.random(160) < 0.9, y % 2, 1 - y % 2) == 0)
     frame.loc[rng.random(160) < 0.1, "w"] = np.nan
-    found = {k: bic(FMTC(k, view="mixture", random_state=0, solver=FEW).fit(frame), frame) for k in (2, 3, 4, 5)}
+    found = {k: bic(FMTC(k, view="mixture", random_state=0, mixture=FEW).fit(frame), frame) for k in (2, 3, 4, 5)}
     assert min(found, key=found.get) == 4
 
 
@@ -683,7 +683,7 @@ def test_bic_is_of_mixtures_over_few_columns():
         bic(short().fit(DATA["north"]), DATA["north"])
     wide = np.hstack([DATA["north"]] * 10)
     with pytest.raises(InputError, match="at most 50 columns"):
-        bic(FMTC(3, view="mixture", random_state=0, solver=FEW).fit(wide), wide)
+        bic(FMTC(3, view="mixture", random_state=0, mixture=FEW).fit(wide), wide)
 
 
 def test_score_prefers_the_true_partition(model):
@@ -799,7 +799,7 @@ def test_a_comparison_of_views_keeps_its_warnings_to_itself():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "cluster . has no rows")  # there are three groups
-        assert FMTC(4, random_state=0, solver=FEW).fit(X).view_ == "mixture"
+        assert FMTC(4, random_state=0, mixture=FEW).fit(X).view_ == "mixture"
 
 
 def test_the_reason_for_a_view_counts_columns_of_the_table():
@@ -807,7 +807,7 @@ def test_the_reason_for_a_view_counts_columns_of_the_table():
     frame = pd.DataFrame(
         {"age": rng.normal(50, 9, 60), "dose": rng.normal(3, 1, 60), "sex": rng.choice(["f", "m", "x"], 60)}
     )
-    model = FMTC(2, random_state=0, solver=FEW).fit(frame)
+    model = FMTC(2, random_state=0, mixture=FEW).fit(frame)
     assert model.view_reason_ == "a table of 3 columns"
 
 
@@ -884,16 +884,16 @@ def test_missing_cells_are_no_shapes():
     rng = np.random.default_rng(2)
     X, y = blobs(8 * np.eye(3, 4), 600, 0)
     X[rng.random(X.shape) < 0.2] = np.nan
-    model = FMTC(3, random_state=0, solver=FEW).fit(X)
+    model = FMTC(3, random_state=0, mixture=FEW).fit(X)
     assert model.view_ == "mixture"
     assert adjusted_rand_score(y, model.labels_) > 0.8
     assert adjusted_rand_score(y, FMTC(3, view="graph", random_state=0).fit(X).labels_) < 0.7
     parts = {cid: blobs(8 * np.eye(3, 4, -1), 600, seed)[0] for seed, cid in enumerate("ab")}
     parts = {cid: np.where(rng.random(X.shape) < 0.2, np.nan, X) for cid, X in parts.items()}
-    assert FMTC(3, random_state=0, solver=FEW).fit(parts).view_ == "mixture"
+    assert FMTC(3, random_state=0, mixture=FEW).fit(parts).view_ == "mixture"
     for X in parts.values():
         X[np.isnan(X).sum(axis=1) == 0, 0] = np.nan  # no row is complete
-    assert FMTC(3, random_state=0, solver=FEW).fit(parts).view_ == "mixture"
+    assert FMTC(3, random_state=0, mixture=FEW).fit(parts).view_ == "mixture"
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -907,7 +907,7 @@ def test_outliers_are_rows_far_from_all_clusters(missing):
     if missing:
         silos = {name: np.where(rng.random(X.shape) < 0.2, np.nan, X) for name, X in silos.items()}
         new, far = (np.where(rng.random(X.shape) < 0.2, np.nan, X) for X in (new, far))
-    model = FMTC(3, random_state=0, solver=FEW).fit(silos)
+    model = FMTC(3, random_state=0, mixture=FEW).fit(silos)
     assert model.view_ == "mixture"
     for level in (0.1, 0.01):
         share = model.outliers(new, silos="a", level=level).mean()
@@ -928,7 +928,7 @@ def test_outliers_are_rows_far_from_all_clusters(missing):
 def test_outliers_need_a_mixture_and_a_level(model):
     with pytest.raises(ValueError, match='view="mixture"'):
         model.outliers(DATA["north"], silos="north")
-    mixture = FMTC(3, view="mixture", max_iter=2, random_state=0, solver=FEW).fit(DATA)
+    mixture = FMTC(3, view="mixture", max_iter=2, random_state=0, mixture=FEW).fit(DATA)
     for level, kind in ((0, ValueError), (1, ValueError), (np.nan, ValueError), ("0.1", TypeError)):
         with pytest.raises(kind, match="level"):
             mixture.outliers(DATA["north"], silos="north", level=level)
@@ -1023,7 +1023,7 @@ def test_probabilities_are_those_of_the_mixture_of_projections(model):
 def test_probabilities_and_distances_are_those_of_the_mixture_of_columns():
     """scikit-learn's word on one silo: the same parameters give the same probabilities."""
     X = DATA["north"]
-    model = FMTC(3, view="mixture", scale="none", random_state=0, solver=FEW).fit(X)
+    model = FMTC(3, view="mixture", scale="none", random_state=0, mixture=FEW).fit(X)
     own = model._models["all"]
     theirs = GaussianMixture(3, covariance_type="tied")
     theirs.means_, theirs.weights_ = model.cluster_centers_["all"], own.shares
@@ -1043,7 +1043,7 @@ def test_probabilities_and_distances_are_those_of_the_mixture_of_columns():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_probabilities_of_a_mixture_agree_with_predict_up_to_the_border(dtype):
     X = np.random.default_rng(0).normal(size=(300, 6)).astype(dtype)
-    model = FMTC(4, view="mixture", max_iter=3, random_state=0, solver=FEW).fit(X)
+    model = FMTC(4, view="mixture", max_iter=3, random_state=0, mixture=FEW).fit(X)
     a, b = X[:150].copy(), X[150:].copy()
     label = model.predict(a)
     for _ in range(60):
@@ -1082,8 +1082,8 @@ def test_more_parts_than_clusters_are_nothing_to_warn_of(k):
 def test_the_graph_view_is_the_same_whoever_chose_it():
     rows = load_digits().data[::4] / 16
     clients = np.random.default_rng(0).choice(list("abcdefgh"), size=len(rows))
-    chosen = FMTC(10, random_state=0, solver=FEW, max_iter=5).fit(rows, silos=clients)
-    given = FMTC(10, view="graph", random_state=0, solver=FEW, max_iter=5).fit(rows, silos=clients)
+    chosen = FMTC(10, random_state=0, mixture=FEW, max_iter=5).fit(rows, silos=clients)
+    given = FMTC(10, view="graph", random_state=0, mixture=FEW, max_iter=5).fit(rows, silos=clients)
     assert chosen.view_ == "graph"
     assert_array_equal(chosen.labels_, given.labels_)
     for client in given.silos_:
@@ -1099,7 +1099,7 @@ def test_a_table_of_categories_alone(setting):
     X[rng.random(X.shape) < 0.05] = np.nan
     schema = Schema(tuple(Column(f"q{j}", "category", ("red", "green", "blue")) for j in range(8)))
     clients = np.repeat(["east", "north", "south"], 80)
-    model = FMTC(3, random_state=0, solver=FEW, **setting).fit(Encoded(X, schema), silos=clients)
+    model = FMTC(3, random_state=0, mixture=FEW, **setting).fit(Encoded(X, schema), silos=clients)
     assert clustering_accuracy(z, model.labels_) > 0.95
     assert_array_equal(model.predict(Encoded(X, schema), silos=clients), model.labels_)
     assert np.isfinite(model.predict_proba(Encoded(X, schema), silos=clients)).all()
@@ -1117,7 +1117,7 @@ def few_rows(n_different, n=60):
 @pytest.mark.parametrize("view", ["mixture", "graph"])
 def test_clusters_that_have_no_row_anywhere_are_named(view):
     with pytest.warns(RowsWarning) as caught:
-        model = FMTC(5, view=view, random_state=0, solver=FEW).fit(few_rows(3))
+        model = FMTC(5, view=view, random_state=0, mixture=FEW).fit(few_rows(3))
     (said,) = [str(each.message) for each in caught if each.category is RowsWarning]
     missing = sorted(set(range(5)) - set(model.labels_.tolist()))
     numbers, advice = said.split(" have no rows: fit again with fewer clusters ")
@@ -1128,5 +1128,7 @@ def test_clusters_that_have_no_row_anywhere_are_named(view):
 
 def test_a_cluster_that_only_one_silo_lacks_is_nothing_to_warn_of():
     rows = {name: X[TRUTH[name] != t] for t, (name, X) in enumerate(DATA.items())}
-    model = FMTC(3, n_concepts=3, view="mixture", random_state=0, solver=FEW).fit(rows)  # a warning is an error here
+    model = FMTC(3, clusters_per_silo=3, view="mixture", random_state=0, mixture=FEW).fit(
+        rows
+    )  # a warning is an error here
     assert all(len(set(model.predict(rows)[name])) < 3 for name in rows)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from numpy.testing import assert_array_equal
 
-from fmtc import FMTC, Privacy, advise
+from fmtc import FMTC, Privacy
 from fmtc.advice import advice_of
 from fmtc.errors import RefusedError, TrustError
 from fmtc.estimator import advised
@@ -33,7 +33,7 @@ def test_a_method_that_nobody_knows_is_refused(simulation):
 @pytest.mark.filterwarnings("ignore:the number of clusters is not clear")
 def test_advice_on_the_number_of_clusters_is_that_of_one_process(simulation, data):
     model = FMTC(view="graph", random_state=SEED)
-    settings = advice_settings(model.settings(n_clusters=2), (2, 6))
+    settings = advice_settings(model._settings(n_clusters=2), (2, 6))
     outcome = simulation.run(settings, method_name="fmtc-advice")
     there, here = advice_of(outcome.common, outcome.client_ids), model.advise(data, k_range=(2, 6))
     assert there.to_dict() == here.to_dict()  # equal, not close

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fmtc import Privacy, Settings
+from fmtc import Privacy
 from fmtc.artifacts.lines import append
 from fmtc.errors import FileError, RefusedError, TrustError
 from fmtc.runtime.events import EVENTS, at_coordinator, at_silo

@@ -152,7 +152,7 @@ def read_model(path: str | Path) -> SavedModel:
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder; a saved model is a folder that contains {MODEL_FILE}")
     about = read_json(file)
-    check_schema(file, about, "fmtc model", MODEL_FORMAT, OLDEST)
+    check_schema(file, about, "fmtc model", MODEL_FORMAT, oldest=OLDEST)
     check_form(file, about, MODEL)
     d, k = about["n_features_in"], about.get("k") or about.get("n_concepts", 0)
     if not about["clients"]:
