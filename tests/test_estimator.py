@@ -133,7 +133,8 @@ def test_parameters_and_defaults():
     }  # fmt: skip
     assert len(found) <= 13
     assert Graph().get_params() == {
-        "alpha": 1.0, "beta": 0.15, "coupling": "auto", "n_neighbors": "auto", "ridge": 0.03, "rho": None, "schatten_p": 1.0, "align": True, "bandwidth": None,
+        "alpha": 1.0, "beta": 0.15, "coupling": "auto", "n_neighbors": "auto", "ridge": 0.03, "rho": None,
+        "schatten_p": 1.0, "align": True, "bandwidth": None,
         "nonmutual_weight": 0.25,
         "step_size": None, "n_inner": 3, "accelerate": True, "center_features": "auto", "lift": "auto",
         "max_features": 2000, "labels_from": "projection", "final": "mixture", "kappa": None, "n_init": 10,
@@ -186,7 +187,8 @@ def test_as_published_is_a_set_of_parameters():
     plain = {"n_clusters": 4, "view": "graph", "scale": "none", "max_iter": 50}
     assert model.get_params(deep=False) == FMTC().get_params(deep=False) | plain | {"graph": model.graph}
     assert model.graph == Graph(
-        alpha=10.0, beta=0.2, coupling="tensor", rho=0.5, align=False, center_features=False, lift=False, labels_from="embedding", final="kmeans",
+        alpha=10.0, beta=0.2, coupling="tensor", rho=0.5, align=False, center_features=False,
+        lift=False, labels_from="embedding", final="kmeans",
         nonmutual_weight=1.0, accelerate=False, n_inner=5, n_neighbors=10, contain=False, exit=False,
     )  # fmt: skip
 

@@ -37,6 +37,7 @@ from fmtc.report.words import _share_words, atlas_words, verdict
 from fmtc.report.words import has as has_cluster
 from fmtc.runtime.conductor import RESULT, write_record
 from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.spec import RunSpec
 from fmtc.settings import Settings
 from fmtc.tables import Reading, Silo, read_silos

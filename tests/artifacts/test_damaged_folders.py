@@ -27,6 +27,7 @@ from fmtc.privacy.rules import RULES
 from fmtc.protocol.base import Message
 from fmtc.protocol.common import END
 from fmtc.protocol.method import view_method
+from fmtc.runtime.driver import run
 from fmtc.runtime.flare import doctor, membership, supervise
 from fmtc.runtime.flare.authority import Authority, enrol
 from fmtc.runtime.flare.enrol import request

@@ -15,6 +15,7 @@ from sklearn.datasets import make_circles
 
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.artifacts.states import flatten, unflatten
+from fmtc.errors import ClientError, FileError
 from fmtc.privacy.ledger import Total
 from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Phase, array
@@ -23,6 +24,9 @@ from fmtc.protocol.graph.state import Embedded, Numbered
 from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.method import Method, view_method
 from fmtc.protocol.state import RoundReport, ServerState, row_weights
+from fmtc.runtime.driver import RoundRecord, run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
