@@ -1027,7 +1027,8 @@ def write_config(path, **tables):
 def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     settings = GIVEN | {
         "files": [str(f) for f in csvs(home)], "n_clusters": 3, "random_state": 5, "out": str(tmp_path / "config"),
-        "set": SOLVER,
+        "set": {name: value for name, value in SET.items() if name not in OF_VIEW},
+        **OF_VIEW,
         "label_column": "class", "drop": "id", "quiet": True, "json": True, "force": False, "as_published": False,
         "silo_weight": {"north": 2, "south": 1.0, "west": 0.5},
     }  # fmt: skip

@@ -34,7 +34,9 @@ def write_report(
     names: Mapping[int, str] | None = None,
     gain: bool = False,
 ) -> Path:
-    """Write the page of a fitted model and some rows; `FMTC.report`.
+    """Write a page for the browser: what the clusters are, each silo's share, maps of the rows, how the run went.
+
+    Needs ``pip install 'fmtc[report]'``. The page shows rows as points: keep it where they may be seen.
 
     Parameters
     ----------
@@ -53,6 +55,15 @@ def write_report(
     Returns
     -------
     Path
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fmtc
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = fmtc.write_report(fmtc.FMTC(3, random_state=0).fit(X), folder + "/page.html")
+    ...     page.name
+    'page.html'
     """
     needs_jinja()
     path = Path(path)
