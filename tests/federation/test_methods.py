@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 from numpy.testing import assert_array_equal
 
-from fmtc import FMTC, Privacy
+from fmtc import FMTC, Privacy, advise
 from fmtc.advice import advice_of
 from fmtc.errors import RefusedError, TrustError
-from fmtc.estimator import advised
+from fmtc.estimator import _number_by
 from fmtc.privacy.ledger import LEDGER, read_lines
 from fmtc.protocol.advice import advice_settings
 from fmtc.protocol.method import view_method
@@ -35,15 +35,15 @@ def test_advice_on_the_number_of_clusters_is_that_of_one_process(simulation, dat
     model = FMTC(view="graph", random_state=SEED)
     settings = advice_settings(model._settings(n_clusters=2), (2, 6))
     outcome = simulation.run(settings, method_name="fmtc-advice")
-    there, here = advice_of(outcome.common, outcome.client_ids), model.advise(data, k_range=(2, 6))
+    there, here = advice_of(outcome.common, outcome.client_ids), advise(data, k_range=(2, 6), model=model)
     assert there.to_dict() == here.to_dict()  # equal, not close
     assert outcome.kept == {}  # a silo has no result of it, and waits for a run
     assert not [path for kit in simulation.kits.values() for path in (kit.path / STATES).rglob(RESULT)]
     assert {line["phase"] for line in outcome.ledgers["a"]} >= {"hello", "spectrum"}
-    before = advised(model.set_params(n_clusters="2..6"), simulation)
-    assert model.run_.advice.chosen == here.chosen
-    assert set(before[0]) == set(data)
-    assert {line.phase for line in before[1]} >= {"hello", "spectrum"}
+    k, found, asked = _number_by(simulation, model.set_params(n_clusters="2..6"), data, {})
+    assert k == found.chosen == here.chosen
+    assert set(asked.ledgers) == set(data)
+    assert {line.phase for line in asked.received} >= {"hello", "spectrum"}
 
 
 # ----------------------------------------------------------------------------- secure sums and differential privacy
