@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from .. import tables
 from ..artifacts import runs
@@ -43,6 +44,21 @@ def check_tables(files: Sequence[Path], advice: str) -> None:
             advice += f", and write clusters into obs afterwards: fmtc explain RUN --join {file} --out NEW.h5ad"
         if suffix in (".npy", ".npz", ".h5ad"):
             raise click.UsageError(f"{file} is a matrix without a table to append to; {advice}")
+
+
+def appended(
+    file: Path,
+    reading: Reading,
+    silos: Sequence[tables.Silo],
+    labels: Sequence[np.ndarray],
+    P: Sequence[np.ndarray],
+    **more: Any,
+) -> pl.DataFrame:
+    """A table as it was given, each row with its cluster and its probability."""
+    sure = [p[np.arange(len(own)), own] for own, p in zip(labels, P, strict=True)]
+    rows, clusters, top = map(np.concatenate, ([silo.rows for silo in silos], labels, sure))
+    flat: dict[str, Any] = {name: None if part is None else np.concatenate(part) for name, part in more.items()}
+    return runs.with_labels(tables.formats.read_file(file, reading), rows, clusters, top, **flat)
 
 
 def give_table(
