@@ -1093,7 +1093,7 @@ def test_fmtc_toml_is_not_read_unless_named(home, tmp_path, monkeypatch):
     [
         ("[fit]\nbetta = 1\n", "'betta'; did you mean 'beta' or 'delta'?"),
         ("[fit]\nconfig = 'x'\n", "'config'"),
-        ("[fit]\nhelp_solver = true\n", "'help_solver'"),
+        ("[fit]\nhelp_set = true\n", "'help_set'"),
         ("[fit]\nridge = 1\n", "'ridge'"),
         ("[fit.set]\nrigde = 1\n", "'rigde'; did you mean 'ridge'?"),
         ("[fit.set]\nridge = -1\n", "ridge"),
@@ -1386,7 +1386,8 @@ def test_demo(tmp_path, monkeypatch):
         shares = [f"{100 * size / silo['rows']:.0f} %" for size in silo["cluster_sizes"]]
         held = [f"{100 * line[name]:.0f} %" for name in ("alone", "together")]
         points = round(100 * line["change"])
-        cells = [silo["silo"], str(silo["rows"]), *shares, *held, f"{points:+}" if points else "0"]
+        assert all(f"{silo['silo']} {share} " in done.stderr for share in shares)
+        cells = [silo["silo"], str(line["patients"]), *held, f"{points:+}" if points else "0"]
         assert re.search(r"^ *" + r" +".join(map(re.escape, cells)) + r" *$", done.stderr, re.MULTILINE)
         assert line["change"] == line["together"] - line["alone"]
     for cluster in document["clusters"]:

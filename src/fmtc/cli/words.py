@@ -206,10 +206,7 @@ def show_names(words: Words, out: Path, of_rows: str) -> None:
 
 def _run_table(report: Mapping[str, Any]) -> Table:
     scored = [name for name in ("acc", "nmi", "ri") if name in report["mean"]]
-    table = new_table()
-    table.add_column("silo")
-    for title in ("rows", "cluster sizes", "score", *map(str.upper, scored)):
-        table.add_column(title, justify="right")
+    table = new_table("<silo", ">rows", ">cluster sizes", ">score", *(f">{name.upper()}" for name in scored))
     for line in report["silos"]:
         sizes = [int(size) for size in line["cluster_sizes"]]
         shown = " ".join(map(str, sizes[:12])) + (f" … ({len(sizes)})" if len(sizes) > 12 else "")
