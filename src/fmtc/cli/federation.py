@@ -29,6 +29,8 @@ class Leading(Waiting, Course):
     """How a coordinator leads a run."""
 
     no_preflight: bool = given("--no-preflight", is_flag=True, help="Do not compare the silos' columns first.")
+    calibrate: bool = given("--calibrate", is_flag=True,
+                            help="Let every silo calibrate its model, as `fmtc fit --calibrate`.")  # fmt: skip
     schema: Path | None = given("--schema", type=PATH,
                                 help="The schema.toml of the silos, where columns are categories.")  # fmt: skip
 
@@ -61,7 +63,7 @@ def coordinate(kit_path: Path, how: Leading, accept_units: bool, words: Words, *
         bind_bounds(model, settings["bounds"], model.schema_)
     from .leading import Lead, coordinators_kit  # loads NVIDIA FLARE
 
-    lead = Lead(words, model, coordinators_kit(kit_path), how, settings["as_published"])
+    lead = Lead(words, model, coordinators_kit(kit_path), how, settings)
     report = lead.run(preflight="no" if how.no_preflight else "first", accept_units=accept_units)
     if report is not None:
         words.give({"out": str(lead.out), **report, "history": read_json(lead.out / "history.json")})

@@ -13,15 +13,16 @@ import click
 
 from .. import tables
 from ..artifacts import runs
+from ..artifacts.labels import with_labels
 from ..errors import UsageError, WriteError
 from ..tables.reading import Reading
 from . import flags
 from .check import every_problem
 from .flags import PATH, TABLES, Course, Patience, free_path, given
-from .labels import appended, check_tables
+from .labels import check_tables
 from .predict import word_lookup
 from .program import if_interrupted, main_group
-from .settings import bind_bounds, build_model, model_options
+from .settings import bind_bounds, build_model, model_options, weights_of
 from .words import Words, note_table, show_run, size_of
 
 if TYPE_CHECKING:
@@ -101,9 +102,7 @@ def fit(
     from ..report.rows import POINTS
 
     how.check_flags(files)
-    if how.calibrate:
-        settings["solver"] = {**settings["solver"], "calibration": "folds"}
-    model = build_model(settings, reading, advises=True)
+    model, weights = build_model(settings, reading, advises=True), weights_of(settings)
     out = free_path(how.out, how.force, runs.is_run)
     with _resumable(words, how, out) as checkpoint:
         with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
@@ -111,10 +110,10 @@ def fit(
             if reading.recipe is None:
                 note_table(words, given, scaled=model.scale != "none", accept_units=accept_units)
             bind_bounds(model, settings["bounds"], given[0].schema)
-            model = _fitted(words, model, given, how, checkpoint)
+            model = _fitted(words, model, given, how, checkpoint=checkpoint, silo_weights=weights)
             if reading.recipe is not None:
                 model.text_recipe_ = reading.recipe
-            silos = [silo for silo in given if silo.name in model.client_ids_]
+            silos = [silo for silo in given if silo.name in model.silos_]
             results = runs.results(model, silos, POINTS if how.page else runs.PROJECTED_ROWS)
         if not settings["as_published"]:
             _note_lone(words, model)
@@ -159,7 +158,9 @@ def _resumable(words: Words, course: Course, out: Path) -> Iterator[Path]:
     shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def _fitted(words: Words, model: FMTC, silos: Sequence[tables.Silo], how: Fitting, checkpoint: Path) -> FMTC:
+def _fitted(
+    words: Words, model: FMTC, silos: Sequence[tables.Silo], how: Fitting, checkpoint: Path, silo_weights: Any
+) -> FMTC:
     """The model, fitted in this process or by one for each silo."""
     from ..estimator import federate
     from .live import Rounds, View
@@ -167,13 +168,17 @@ def _fitted(words: Words, model: FMTC, silos: Sequence[tables.Silo], how: Fittin
     rows = {silo.name: silo.encoded for silo in silos}
     if not how.processes:
         with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
-            return model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=how.resume)
+            model.fit(rows, callbacks=[rounds], silo_weights=silo_weights, checkpoint=checkpoint, resume=how.resume)
+        return model.calibrate(rows) if how.calibrate else model
     how.check(len(silos))
     names = {str(place): name for place, name in enumerate(rows, start=1)}
     with View(words, names, f"{size_of(silos)}: starting processes", model.max_iter, model.tol) as view:
-        model = federate(rows, model, listen=view, min_clients=how.min_clients, deadline=how.deadline)
+        model = federate(
+            rows, model, listen=view, silo_weights=silo_weights, calibrate=how.calibrate, min_silos=how.min_clients,
+            deadline=how.deadline,
+        )  # fmt: skip
     for name in rows:
-        if name not in model.client_ids_:
+        if name not in model.silos_:
             words.note(f"silo {name!r} was lost and has no model")
     return model
 
@@ -191,7 +196,7 @@ def _note_lone(words: Words, model: FMTC) -> None:
     from ..describe import lone_words
 
     lone = [silo for silo in model.atlas_.lone if not any(repr(silo) in note for note in words.notes)]
-    if lone and len(model.client_ids_) > 1:
+    if lone and len(model.silos_) > 1:
         words.note(lone_words(lone))
 
 
@@ -201,6 +206,6 @@ def _appended(files: Sequence[Path], results: Sequence[runs.SiloResult], reading
     for file in files:
         stem = tables.formats.stem_of(file)
         own = [one for one in results if len(files) == 1 or one.silo.name == stem]
-        silos, labels, P = zip(*((one.silo, one.labels, one.probabilities) for one in own), strict=True)
-        found[stem] = appended(file, reading, silos, labels, P)
+        told = [one.silo for one in own], [one.labels for one in own], [one.probabilities for one in own]
+        found[stem] = with_labels(tables.formats.read_file(file, reading), *told)
     return found

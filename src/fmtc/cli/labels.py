@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import numpy as np
 
 from .. import tables
-from ..artifacts import runs
+from ..artifacts import labels, runs
 from ..artifacts.files import new_file, write_file
 from ..errors import listed
 from ..tables.reading import Reading
@@ -46,33 +45,18 @@ def check_tables(files: Sequence[Path], advice: str) -> None:
             raise click.UsageError(f"{file} is a matrix without a table to append to; {advice}")
 
 
-def appended(
-    file: Path,
-    reading: Reading,
-    silos: Sequence[tables.Silo],
-    labels: Sequence[np.ndarray],
-    P: Sequence[np.ndarray],
-    **more: Any,
-) -> pl.DataFrame:
-    """A table as it was given, each row with its cluster and its probability."""
-    sure = [p[np.arange(len(own)), own] for own, p in zip(labels, P, strict=True)]
-    rows, clusters, top = map(np.concatenate, ([silo.rows for silo in silos], labels, sure))
-    flat: dict[str, Any] = {name: None if part is None else np.concatenate(part) for name, part in more.items()}
-    return runs.with_labels(tables.formats.read_file(file, reading), rows, clusters, top, **flat)
-
-
 def give_table(
     words: Words, table: pl.DataFrame, out: Path | None, write: Callable[[Path], None] | None = None
 ) -> None:
     """Write a table to a file, or to standard output; as JSON, to standard output in any case."""
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write(out) if write is not None else write_file(out, runs.as_csv(table))
+        write(out) if write is not None else write_file(out, labels.as_csv(table))
         words.say(f"wrote {out}: {plural(table.height, 'row')}")
     document = {"rows": table.height, "notes": words.notes, "columns": table.to_dict(as_series=False)}
     if words.give(document) or out is not None:
         return
-    text = runs.as_csv(table)
+    text = labels.as_csv(table)
     click.echo(printable(text.decode()) if sys.stdout.isatty() else text, nl=False)
 
 
@@ -81,7 +65,7 @@ def give_labels(words: Words, run: Path, silo_name: str | None, joining: Joining
     out, file, write = joining.out, joining.table, None
     if out is not None:
         out = free_path(out, joining.force)
-    known = runs.read_labels(run)
+    known = labels.read_labels(run)
     if silo_name is not None:
         if silo_name not in known:
             raise click.UsageError(f"the run is of silos {listed(known)}; it has no {silo_name!r}")
@@ -89,7 +73,7 @@ def give_labels(words: Words, run: Path, silo_name: str | None, joining: Joining
     if file is None:
         if reading.said():
             raise click.UsageError("--id, --silo-column and --no-header are about the table of --join")
-        table = runs.all_labels(known)
+        table = labels.all_labels(known)
     elif tables.formats.suffix_of(file) == ".h5ad":
         if out is None or out.suffix.lower() != ".h5ad":
             raise click.UsageError(f"clusters go into a copy of {file}: name it with --out, such as --out new.h5ad")
@@ -109,7 +93,8 @@ def _joined(
     run: Path, known: Mapping[str, pl.DataFrame], given: pl.DataFrame, file: Path, reading: Reading
 ) -> pl.DataFrame:
     """A table with the clusters of a run, and their names."""
-    return runs.with_names(runs.join_labels(given, known, file, reading.id_column, reading.silo_column), run)
+    found = labels.join_labels(given, known, file, reading.id_column, reading.silo_column)
+    return labels.with_names(found, runs.label_names(runs.read_explanation(run)))
 
 
 def _into_obs(

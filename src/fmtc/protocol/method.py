@@ -13,7 +13,7 @@ import numpy as np
 
 from ..describe import Atlas
 from ..errors import RefusedError
-from .base import Phase, sent
+from .base import Phase, Weights, sent
 from .common import END, SURVEY, VERDICT
 from .sums.masking import Masking
 
@@ -116,7 +116,7 @@ class Method:
         """A client at rest, its rows checked."""
         raise NotImplementedError
 
-    def open_server(self, client_ids: Sequence[str], settings: Any, weights: Mapping[str, float] | None) -> Any:
+    def open_server(self, client_ids: Sequence[str], settings: Any, weights: Weights) -> Any:
         """The server before the first message; it has `client_ids` and `round_no`."""
         raise NotImplementedError
 
@@ -171,14 +171,6 @@ def view_method(view: str, privacy: Any = None) -> Method:
         return method_of("fmtc-private")
     name = "fmtc" if view == "graph" else f"fmtc-{view}"
     return method_of(name if privacy is None else f"{name}-sums")
-
-
-def dotted(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Settings by name, those inside others with a dot: ``{"solver": {"ridge": 1}}`` is ``{"solver.ridge": 1}``."""
-    found: dict[str, Any] = {}
-    for name, value in document.items():
-        found |= dotted(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
-    return found
 
 
 def method_of(name: str) -> Method:

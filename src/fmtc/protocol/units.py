@@ -6,8 +6,8 @@ rescale  the columns of all clients take the common units
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..kernels.lift import Lift, draw, lifts
 from ..mixture.bounds import far_columns, far_sizes, numbers_only
 from ..privacy.protection import Protection
 from ..settings import POOLED_SCALES, Settings
-from .base import Array, Nothing, Phase, above, array, number
+from .base import Answers, Array, Content, Nothing, Phase, above, array, number
 from .choice import by_columns
 from .graph.state import Embedded
 from .mixture.state import Tallied
@@ -37,8 +37,7 @@ class Moments(Phase):
     pure = True
     parallel = False
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Sums of one client."""
 
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
@@ -77,14 +76,19 @@ class Moments(Phase):
         """Once, where the clients agree on the units of columns, or on their means."""
         return int(needs_moments(settings))
 
-    def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
         """Sum up the columns as they came, categories as indicators of their levels."""
         if settings.scale == "tfidf":
             return client, self.Answer(n_samples=client.X.shape[0], document_counts=scaling.document_counts(client.X))
-        own, in_one_unit = own_moments(client, settings)
-        return client, self.Answer(
-            n_samples=own.n, means=own.means, squares=own.squares, filled=own.counts, in_one_unit=in_one_unit
-        )
+        if not needs_moments(settings):
+            raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
+        unit = scaling.in_one_unit(client.X) if settings.scale == "auto" else None
+        own = scaling.moments(expanded(client.X, settings.levels))
+        return client, self.Answer(n_samples=own.n, **self.said(own, ask), in_one_unit=unit)
+
+    def said(self, own: scaling.Moments, ask: Any) -> dict[str, Any]:
+        """What leaves of the sums."""
+        return {"means": own.means, "squares": own.squares, "filled": own.counts}
 
     def impossible(self, server: ServerState, client_id: str, answer: Answer, settings: Settings) -> str | None:
         """No rows, negative squares, more cells than rows."""
@@ -95,7 +99,7 @@ class Moments(Phase):
             return f"counts cells that {answer.n_samples} rows cannot have"
         return "has squares below 0" if answer.squares is not None and answer.squares.min(initial=0) < 0 else None
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> ServerState:
         """Common units for the columns of all clients."""
         said = {cid: answers[cid] for cid in sorted(answers)}
         name = "document_counts" if settings.scale == "tfidf" else "squares"
@@ -112,19 +116,11 @@ class Moments(Phase):
         if settings.scale == "tfidf":
             return agreed_words(server, sum(sums.values(), np.zeros(width, int)), settings)
         parts = {cid: scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said}
-        if settings.solver.contains:
+        if settings.contains:
             server, near = set_aside(server, parts, _far(list(parts.values()), settings))
             parts = {cid: parts[cid] for cid in near}
         in_one_unit = bool(said) and all(answer.in_one_unit for answer in said.values())
         return agreed(server, scaling.pool(parts.values()), in_one_unit, settings)
-
-
-def own_moments(client: ClientState, settings: Settings) -> tuple[scaling.Moments, bool | None]:
-    """Moments of one client's columns, and whether they share a unit, where that is asked for."""
-    if not needs_moments(settings):
-        raise RefusedError(f"phase 'moments' is not part of a run with scale={settings.scale!r}")
-    unit = scaling.in_one_unit(client.X) if settings.scale == "auto" else None
-    return scaling.moments(expanded(client.X, settings.levels)), unit
 
 
 def agreed(server: ServerState, pooled: scaling.Moments, in_one_unit: bool, settings: Settings) -> ServerState:
@@ -138,7 +134,7 @@ def agreed(server: ServerState, pooled: scaling.Moments, in_one_unit: bool, sett
 
 def agreed_words(server: ServerState, counts: Array, settings: Settings) -> ServerState:
     """The server with weights of words, from the number of rows that hold each."""
-    words = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
+    words = scaling.tfidf(server.n_samples, counts, settings.max_features)
     units = replace(server, scaling=words, n_features=len(words.stretch), wide=True, words=True)
     return by_columns(units, settings)
 
@@ -167,7 +163,7 @@ def _units(pooled: scaling.Moments, in_one_unit: bool, settings: Settings) -> sc
     )
     if wanted:
         return scaling.standardize(pooled, settings.levels)
-    if settings.view == "graph" or settings.scale == "client" or pooled.means is None:
+    if settings.view == "graph" or settings.scale == "silo" or pooled.means is None:
         return None
     return scaling.Scaling(np.ones_like(pooled.means), pooled.means)  # a mixture's coordinates begin at the mean
 
@@ -179,8 +175,8 @@ def numbers_of(server: ServerState, settings: Settings) -> int:
 
 def _lifts(pooled: scaling.Moments, units: scaling.Scaling, settings: Settings) -> bool:
     """Whether the graph view lifts columns: few numbers in common units, none of which is 0 or 1 only."""
-    wanted, d = settings.solver.lift, len(pooled.squares)
-    if wanted is False or units.shift is None or settings.has_categories or settings.solver.rho is not None:
+    wanted, d = settings.lift, len(pooled.squares)
+    if wanted is False or units.shift is None or settings.has_categories or settings.rho is not None:
         return False
     if (units.stretch == 1).all() and not (pooled.squares == 0).all():
         return False  # not standardised
@@ -212,8 +208,7 @@ class Rescale(Phase):
     parallel = False
     rebuilds = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Common units of the columns; c of them are kept."""
 
         shift: Array | None = array(
@@ -258,7 +253,7 @@ class Rescale(Phase):
         units = scaling.Scaling(ask.stretch, ask.shift, ask.keep)
         lift = None
         if ask.lift:
-            if settings.solver.lift is False:
+            if settings.lift is False:
                 raise RefusedError("the server wants to lift columns in a run that does not lift them")
             lift = common_lift(d, settings)
         saved = next((kind for kind in (Embedded, Tallied) if isinstance(client, kind)), ClientState)

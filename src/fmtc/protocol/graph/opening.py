@@ -8,8 +8,7 @@ meet     which clusters of which clients are the same, before the rounds, where 
 from __future__ import annotations
 
 import warnings
-from collections.abc import MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,14 +20,14 @@ from ...kernels.embedding import largest_eigenvalue, spectral_start
 from ...kernels.graph import Graph, build_graph
 from ...kernels.lift import RIDGE
 from ...kernels.projection import RidgeFactors
-from ...linalg.arrays import asarray_like, namespace, to_numpy
+from ...linalg.arrays import asarray_like, to_numpy
 from ...mixture.bounds import far_sizes
 from ...mixture.steps import kept_rows
 from ...models import GraphModel
 from ...privacy.protection import Protection
 from ...privacy.rules import Centres
 from ...settings import Settings
-from ..base import Array, Nothing, Phase, above, array, number
+from ..base import Answers, Array, Content, Nothing, Phase, above, array, number
 from ..mixture.state import Counted, MixtureServer
 from ..state import (
     ClientState,
@@ -43,9 +42,9 @@ from ..state import (
     stream,
     with_rows,
 )
-from .finish import not_of_unit_length
+from .finish import by_size, not_of_unit_length
 from .round import ROUND, one_pass
-from .state import Clustered, Clusters, Embedded, GraphServer, Prepared, Proposed, Scaled, prepared
+from .state import Clustered, Embedded, GraphServer, Prepared, Proposed, Scaled, prepared
 
 # ---------------------------------------------------------------------------------------------------------------- hello
 
@@ -58,8 +57,7 @@ class Hello(Phase):
     protect = Protection("Counts and one sum over all rows.")
     parallel = False
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Sizes of one client."""
 
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
@@ -79,7 +77,7 @@ class Hello(Phase):
         refuse_unscaled(client, settings)
         ready = with_rows(with_own_number(client, settings), settings)
         n, d = ready.rows.shape
-        k = None if settings.own_clusters is None else ready.k
+        k = None if settings.clusters_per_silo is None else ready.k
         return ready, self.Answer(n_samples=n, n_features=d, sum_of_squares=energy(ready), n_clusters=k)
 
     def impossible(self, server: ServerState, client_id: str, answer: Any, settings: Settings) -> str | None:
@@ -88,23 +86,23 @@ class Hello(Phase):
             return f"asks for {answer.n_clusters} clusters, and there are {settings.n_clusters} concepts"
         return "is of no rows" if answer.n_samples < 1 else None
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> GraphServer:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> GraphServer:
         """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""
         ids = tuple(sorted(answers))
         d, K, m = shared_width({cid: answers[cid].n_features for cid in ids}), settings.n_clusters, len(ids)
         refuse_flat([cid for cid in ids if answers[cid].sum_of_squares == 0])
         omega = client_weights(ids, server.weights)
         said = list(ids)
-        if settings.solver.contains:
+        if settings.contains:
             sizes = np.array([answers[cid].sum_of_squares / answers[cid].n_samples for cid in ids])
             server, said = set_aside(server, ids, far_sizes(sizes))
         rows = sum(answers[cid].n_samples for cid in said)
         scale = float(np.sqrt(rows / sum(answers[cid].sum_of_squares for cid in said)))
         beta: float | None
-        if settings.solver.rho is None:
+        if settings.rho is None:
             rho, beta = rho_of(server, settings, m), None
         else:
-            rho, beta = settings.solver.rho, settings.beta
+            rho, beta = settings.rho, settings.beta
         zeros = np.zeros((d, K, m))
         return become(
             server, GraphServer, client_ids=ids, omega=omega, rho=rho, beta=beta, scale=scale, W=zeros, Z=zeros,
@@ -118,7 +116,7 @@ def with_own_number(client: ClientState, settings: Settings) -> ClientState:
 
     Only where the view is chosen on the way has there been a mixture.
     """
-    if settings.own_clusters is None or client.k < settings.n_clusters or not isinstance(client, Counted):
+    if settings.clusters_per_silo is None or client.k < settings.n_clusters or not isinstance(client, Counted):
         return client
     found = int(np.count_nonzero(kept_rows(client.counts[0])))
     return replace(client, k=int(np.clip(found, 1, client.X.shape[0] - 1)))
@@ -138,7 +136,7 @@ def energy(client: Ready) -> float:
 
 def rho_of(server: ServerState, settings: Settings, m: int) -> float:
     """Rho in normalised units: ridge = rho/(2 omega alpha) for a client of average weight."""
-    return 2 * settings.alpha * (RIDGE if server.lifted else settings.solver.ridge) / m
+    return 2 * settings.alpha * (RIDGE if server.lifted else settings.ridge) / m
 
 
 HELLO = Hello()
@@ -156,8 +154,7 @@ class Prepare(Phase):
     rebuilds = True
     threads = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Units of the run."""
 
         scale: float = number(
@@ -188,18 +185,18 @@ class Prepare(Phase):
             if not ask.n_clusters <= min(settings.n_clusters, client.X.shape[0] - 1):
                 raise RefusedError(f"prepare: {ask.n_clusters} clusters are more than there can be")
             client = replace(client, k=ask.n_clusters)
-        solver, k, cid = settings.solver, client.k, client.client_id
+        k, cid = client.k, client.client_id
         refuse_unscaled(client, settings)
         ready = with_rows(client, settings)
         rows = ready.rows
         graph: Graph | None = getattr(client, "graph", None)
         if graph is None:
-            graph = build_graph(rows.X, solver.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
+            graph = build_graph(rows.X, settings.n_neighbors, settings.bandwidth, settings.nonmutual_weight)
             if len(sizes := graph.component_sizes) > 1 and not client.on_trial:
                 warnings.warn(_components_message(cid, sizes, k), UserWarning, stacklevel=2)
         # Working on X/sqrt(n) is the same as scaling F by sqrt(n): a client's size no longer decides
         # (docs/paper.md#scales).
-        gamma = ask.scale / np.sqrt(rows.shape[0]) if solver.rho is None else 1.0
+        gamma = ask.scale / np.sqrt(rows.shape[0]) if settings.rho is None else 1.0
         rows = replace(rows, gamma=float(gamma))
         factors = RidgeFactors(rows, ask.ridge)
         begun: dict[str, Any] = {}  # what a client has that continues after a round
@@ -207,8 +204,8 @@ class Prepare(Phase):
             F = spectral_start(graph, k, stream(settings.seed, cid, "start"))
             nothing = asarray_like(np.zeros((rows.shape[1], k)), F)
             begun = {"F": F, "W": nothing, "anchor": nothing}
-        eta = solver.step_size
-        if eta is None and solver.accelerate:
+        eta = settings.step_size
+        if eta is None and settings.accelerate:
             eta = 1 / (largest_eigenvalue(graph, stream(settings.seed, cid, "bound")) + settings.alpha)
         found = {"scaling": ready.scaling, "rows": rows, "graph": graph, "factors": factors, "eta": eta}
         return become(client, Prepared, **found, **begun), Nothing()
@@ -223,7 +220,7 @@ def _components_message(client_id: str, sizes: Array, k: int) -> str:
     )
     return (
         f"the neighbour graph of client {client_id!r} has {len(sizes)} unconnected parts, of {shown} rows. "
-        f"{effect}. If that is not what the data mean, raise solver.n_neighbors."
+        f"{effect}. If that is not what the data mean, raise n_neighbors."
     )
 
 
@@ -244,8 +241,7 @@ class Meet(Phase):
     protect = Centres("No centre is one row; the policy says what becomes of small clusters.")
     persists = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Projection and centres of one client."""
 
         W: Array = array("d k", "the projection, learnt alone", "As `W` in `round`.")
@@ -266,19 +262,16 @@ class Meet(Phase):
         E = client.rows @ client.W
         E = E / row_norms(E)
         seed = int(stream(settings.seed, client.client_id, "meet").integers(2**31))
-        found = unit_centers(E, client.k, settings.solver.n_init, seed)
-        labels = (E @ found.T).argmax(axis=1)
-        sizes = to_numpy(namespace(labels).bincount(labels, minlength=client.k))
-        centers, W = to_numpy(found), np.ascontiguousarray(to_numpy(client.W))
-        order = np.lexsort((-np.linalg.norm(centers @ W.T, axis=1), -sizes))
-        own = Clusters(E, GraphModel(W, centers[order], 0.0, None), np.argsort(order)[to_numpy(labels)])
-        return become(client, Clustered, own=own), self.Answer(W=W, centers=centers[order])
+        found = unit_centers(E, client.k, settings.n_init, seed)
+        W = np.ascontiguousarray(to_numpy(client.W))
+        own = by_size(E, GraphModel(W, to_numpy(found), 0.0, None), (E @ found.T).argmax(axis=1), W)
+        return become(client, Clustered, own=own), self.Answer(W=W, centers=own.model.centers)
 
     def impossible(self, server: Any, client_id: str, answer: Any, settings: Settings) -> str | None:
         """Another number of clusters than before, or centres that are not of length 1."""
         return not_of_unit_length(answer) or ROUND.impossible(server, client_id, answer, settings)
 
-    def reduce(self, server: GraphServer, answers: MutableMapping[str, Any], settings: Settings) -> GraphServer:
+    def reduce(self, server: GraphServer, answers: Answers, settings: Settings) -> GraphServer:
         """Match clusters to concepts; the axes of each client become those of its concepts."""
         ids = [cid for cid in server.client_ids if cid in answers]
         signatures = [answers[cid].centers @ answers[cid].W.T for cid in ids]
@@ -287,9 +280,8 @@ class Meet(Phase):
         for cid, order in zip(ids, orders, strict=True):
             has[:, server.client_ids.index(cid)] = order >= 0
             axes = nearest_orthogonal(np.asarray(answers[cid].centers, dtype=np.float64).T)
-            rotations[cid] = np.ascontiguousarray(
-                axes[:, np.argsort(numbers_of(order))]
-            )  # columns in order of concepts
+            columns = np.argsort(numbers_of(order))  # in the order of concepts
+            rotations[cid] = np.ascontiguousarray(axes[:, columns])
         return replace(server, has=has, rotations=rotations)
 
 
@@ -300,7 +292,7 @@ class Propose(Meet):
         """Once."""
         return 1
 
-    def reduce(self, server: GraphServer, answers: MutableMapping[str, Any], settings: Settings) -> Proposed:
+    def reduce(self, server: GraphServer, answers: Answers, settings: Settings) -> Proposed:
         """Count groups of clusters that are alike."""
         found = propose_concepts([answer.centers @ answer.W.T for _, answer in sorted(answers.items())])
         return become(server, Proposed, proposed=max(found, *server.clusters.values()))

@@ -7,8 +7,7 @@ seed         steps of k-means over the rows of all clients, for several starts o
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ from ...mixture.starts import (
 from ...privacy.protection import Protection
 from ...privacy.rules import ClusterSums
 from ...settings import Settings
-from ..base import Array, Phase, above, array, number
+from ..base import Answers, Array, Content, Phase, above, array, number
 from ..state import ClientState, ServerState, become, heard, reached, refuse_unscaled, rows_of, set_aside, stream
 from .state import (
     Counted,
@@ -84,14 +83,12 @@ class Axes(Phase):
     turns = AXES_STEPS
     protect = Protection("Sums over all rows of the silo.")
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """The basis so far."""
 
         basis: Array = array("d r", "orthonormal columns, random at first", "The directions in which all silos vary.")
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """One client's part of a step."""
 
         products: Array = array(
@@ -130,10 +127,10 @@ class Axes(Phase):
         """A product of the basis with what is not a covariance."""
         return impossible_products(self.ask(server, settings).basis, answer.products)
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> InAxes:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> InAxes:
         """Orthonormal again; after the last step, axes with the largest variance first."""
         ids = sorted(answers)
-        if settings.solver.contains and all(cid in server.told for cid in ids):
+        if settings.contains and all(cid in server.told for cid in ids):
             sizes = [np.linalg.norm(answers[cid].products) / server.told[cid][0] for cid in ids]
             server, _ = set_aside(server, ids, far_sizes(np.array(sizes), MOST_PRODUCTS))
         ids = heard(server, answers)
@@ -179,8 +176,7 @@ class Coordinates(Phase):
     rebuilds = True
     protect = Protection("Sums over all rows; a person is told where rows are few.", few_rows=True)
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Principal axes, where columns are many."""
 
         axes: Array | None = array(
@@ -191,8 +187,7 @@ class Coordinates(Phase):
             when="where `moments` has no means",
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Moments of one client."""
 
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
@@ -237,10 +232,10 @@ class Coordinates(Phase):
             return f"is of {n} rows, and the client has said that it has {told[0]:g}"
         return impossible_moments(n, answer.sums, answer.within, answer.fourths, answer.between)
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> Seeding:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> Seeding:
         """Covariance of all rows, and about the silos' own means; centres of the first starts."""
         ids, (axes, origin) = sorted(answers), axes_of(server)
-        if settings.solver.contains:
+        if settings.contains:
             server, _ = set_aside(server, ids, _far([answers[cid] for cid in ids], axes, settings))
         said = [answers[cid] for cid in heard(server, answers)]
         n = sum(answer.n_samples for answer in said)
@@ -284,7 +279,7 @@ def _weights(p: int, flat: Array, settings: Settings) -> Array:
     """Which coordinates each start looks at: all, or one that is flat, whose groups the others may hide; (s, p)."""
     if settings.n_clusters == 1:
         return np.ones((1, p))
-    return np.vstack([np.ones((STARTS * settings.solver.n_init, p)), np.eye(p)[flat]])
+    return np.vstack([np.ones((STARTS * settings.n_init, p)), np.eye(p)[flat]])
 
 
 def fresh_centers(seeds: Seeds, settings: Settings) -> Array:
@@ -330,8 +325,7 @@ class Seed(Phase):
     turns = SEED_STEPS
     persists = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Centres of all starts."""
 
         centers: Array = array("s K p", "centres of each start", "Where the rows of all silos lie densely.")
@@ -340,8 +334,7 @@ class Seed(Phase):
             check=above(-1e-300),
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Sums of one client."""
 
         counts: Array = array(
@@ -375,9 +368,7 @@ class Seed(Phase):
         squares = np.array([within + (0 if is_centred(s) else n) * mean**2 for s in range(len(answer.counts))])
         return impossible_steps(answer.counts, answer.sums, n, squares)
 
-    def reduce(
-        self, server: Seeding, answers: MutableMapping[str, Answer], settings: Settings
-    ) -> Seeding | MixtureServer:
+    def reduce(self, server: Seeding, answers: Answers, settings: Settings) -> Seeding | MixtureServer:
         """Move the centres; after the last step, begin with common parameters."""
         said = [answers[cid] for cid in heard(server, answers)]
         counts = np.sum([answer.counts for answer in said], axis=0)
@@ -398,7 +389,7 @@ def _begin(seeds: Seeds, counts: Array, sums: Array, settings: Settings) -> Mixt
         part = np.maximum(profile[begin : begin + size], 1e-4)
         profile[begin : begin + size] = part / part.sum()
         begin += size
-    given = settings.solver.spread
+    given = settings.spread
     handicap = np.where(weights.sum(axis=1) < weights.shape[1], HANDICAP, 0.0)
     found = [
         first_common(counts[s], sums[s], seeds.within if is_centred(s) else seeds.total, r, levels, profile)
