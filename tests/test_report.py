@@ -466,7 +466,7 @@ def test_settings_are_those_of_fmtc_and_then_of_its_solver(home, tmp_path):
 
 @pytest.mark.parametrize(
     "view",
-    [(), ("--view", "graph"), ("--view", "graph", "--coupling", "tensor"), ("--view", "mixture")],
+    [(), ("--view", "graph"), ("--view", "graph", "--set", "coupling=tensor"), ("--view", "mixture")],
     ids=["auto", "graph", "tensor", "mixture"],
 )
 def test_texts_send_the_counts_of_their_words(tmp_path, view):

@@ -92,7 +92,7 @@ def fit(
       fmtc fit *.csv -k 4 --schema run/schema.toml --out again
       fmtc fit *.csv -k 4 --out run --report        (and a page to look at: run/report.html)
       fmtc fit *.csv -k 4 --out run --calibrate     (for `fmtc predict --abstain` and `fmtc drift`)
-      fmtc fit *.npz -k 10 --beta 0.4 --n-jobs -1 --out run --json > run.json
+      fmtc fit *.npz -k 10 --set beta=0.4 --n-jobs -1 --out run --json > run.json
       fmtc fit *.csv -k 4 --out run --resume        (resume after an interrupt)
       fmtc fit *.csv -k 4 --out run --processes     (a federation on this machine, with the same result)
       fmtc fit --config study.toml                  (with a table [fit])

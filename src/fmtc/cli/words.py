@@ -174,7 +174,7 @@ def show_end(words: Words, report: Mapping[str, Any]) -> None:
             units = "scaled to the same spread" if report["scaled"] else "in their own units"
             line += f"; columns {units} (--scale {report['settings']['scale']})"
         if report.get("coupling") == "average":
-            line += "; texts, of which all silos share one projection (--coupling auto)"
+            line += "; texts, of which all silos share one projection (--set coupling=auto)"
         words.say(line)
     ended = "converged" if report["converged"] else "ended"
     usual = ", as the graph view usually does" if ended == "ended" and report.get("view") == "graph" else ""
