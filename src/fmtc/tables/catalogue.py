@@ -43,8 +43,6 @@ DOUBTS = {
     "the same weight{scale}, or omit it{drop}",
     "far": "row {row} has {value:.3g} in {where}, far from all others, and may become a cluster of its own: correct or "
     "remove it",
-    "large": "{where} is {value:.3g} in all rows: it says nothing, and other columns may be lost beside a number so "
-    "large: omit it",
 }
 
 
@@ -174,7 +172,7 @@ def questions_about(
             ways = [f"leave it out{wording.way('label_column', name, column=name)}"]
         elif not joining:
             ways.insert(0, f"divide rows by it{wording.way('silo_column', name, column=name)}")
-        if wording.keeps and not joining:
+        if wording.of_files and not joining:
             ways.append(f"keep it{keep}")
         *first, last = ways
         what = f"is {name!r} the answer?" if asked == "answer" else f"does {name!r} name silos?"
