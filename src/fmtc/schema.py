@@ -200,7 +200,7 @@ class Schema:
         frame : polars.DataFrame of n rows
             Cells may be text: a column of numbers then holds their words.
         where : str
-            What the rows are, to begin an error with, such as ``"client 'north': "``.
+            What the rows are, to begin an error with, such as ``"silo 'north': "``.
         place : callable
             Where a row stands, in words, for errors.
         wording : Wording

@@ -140,7 +140,7 @@ def test_a_column_of_ids_in_one_silo_only_is_none():
 
 def test_a_problem_names_the_first_bad_cell():
     found = judge({"a": pl.DataFrame({"x": ["1", "2"]}), "b": pl.DataFrame({"x": ["3", "4", "much"]})})
-    assert "'much' in row 3 of client 'b'" in words_of(found.doubts[0])
+    assert "'much' in row 3 of silo 'b'" in words_of(found.doubts[0])
 
 
 @pytest.mark.parametrize("load", [load_wine, load_breast_cancer, load_iris, load_diabetes])

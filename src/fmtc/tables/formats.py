@@ -93,7 +93,7 @@ def suffix_of(path: Path) -> str:
 
 
 def stem_of(path: Path) -> str:
-    """Name of a file without the end that tells its kind: what its client is called."""
+    """Name of a file without the end that tells its kind: what its silo is called."""
     return (path.with_suffix("") if _is_packed(path) else path).stem
 
 

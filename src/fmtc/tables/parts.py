@@ -85,7 +85,7 @@ def open_files(paths: Iterable[str | Path], reading: Reading) -> dict[str, Part]
     option = reading.wording.option
     if reading.silo_column is not None and len(files) > 1:
         raise DataError(
-            f"{option('silo_column')} divides one file into clients, but {len(files)} files were given: give one"
+            f"{option('silo_column')} divides one file into silos, but {len(files)} files were given: give one"
         )
     contents, bad = {}, []
     for name, path in files.items():
@@ -154,12 +154,12 @@ def _by_name(paths: list[Path], reading: Reading) -> dict[str, Path]:
         name = stem_of(path).strip()
         if name in files:
             raise DataError(
-                f"{files[name]} and {path} would both be client {name!r}, as clients are named after their "
+                f"{files[name]} and {path} would both be silo {name!r}, as silos are named after their "
                 f"files: rename one, or put both in one file and use {option}"
             )
         files[name] = path
     if not files:
-        raise DataError(f"no file was given; give one file per client, or one file and {option}")
+        raise DataError(f"no file was given; give one file per silo, or one file and {option}")
     return files
 
 
