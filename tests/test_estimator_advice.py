@@ -127,7 +127,7 @@ def test_rows_in_large_parts_get_as_many_clusters(kind):
         advice = FMTC(random_state=seed).advise(X)
         assert (advice.chosen, advice.low, advice.high, advice.signals["parts"]) == (parts,) * 4
         assert "range of" not in advice.sentences[0]
-        assert f"{parts} large parts" in advice.text
+        assert f"{parts} large parts" in str(advice)
     assert FMTC(random_state=0).advise({"a": X, "b": shapes(kind, 200, 9)[0]}).chosen == parts
 
 

@@ -410,7 +410,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Else it is the number of eigenvalues before the largest step in the spectrum of the clients' neighbour graphs,
         and the range has all numbers with a step nearly as large.
 
-        It is advice: see `Advice.text`. Nothing of the estimator changes; `scale`, `solver` and `random_state` count.
+        It is advice: print it. Nothing of the estimator changes; `scale`, `solver` and `random_state` count.
 
         Parameters
         ----------
@@ -1421,7 +1421,7 @@ def advised(model: FMTC, federation: Any, **how: Any) -> tuple[dict[str, list[di
 
 def warn_of_advice(advice: Advice) -> None:
     """Say which number of clusters is fitted."""
-    warnings.warn(f"the number of clusters is not clear: {advice.text}", UserWarning, stacklevel=3)
+    warnings.warn(f"the number of clusters is not clear: {advice}", UserWarning, stacklevel=3)
 
 
 def estimate_memory(
