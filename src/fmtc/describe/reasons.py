@@ -201,15 +201,12 @@ class _Row:
             return self.codes[column][int(value)]
         return with_unit(f"{value:.5g}", self.features.units.get(column, "")).replace("-", "−")
 
-    def _with(self, column: int, values: Array) -> Any:
-        """The row once for each value of a column."""
+    def _labels(self, column: int, values: Array) -> Array:
+        """Cluster of the row with each of some values in a column."""
         rows = np.repeat(self.values[None], len(values), axis=0)
         rows[:, column] = values
         rows = rows.astype(self.X.dtype)
-        return sp.csr_array(rows) if sp.issparse(self.X) else rows
-
-    def _labels(self, column: int, values: Array) -> Array:
-        return self.model.assign(self._with(column, values))
+        return self.model.assign(sp.csr_array(rows) if sp.issparse(self.X) else rows)
 
     def spreads(self) -> Array:
         """About how far each column varies, in the units of the table; 1 where that is not known."""
