@@ -133,7 +133,8 @@ class AtlasCluster:
         known = self.presence[silo]
         return f"< {FEW}" if known is None else percent(known) if known else "–"
 
-    def __str__(self) -> str:
+    def told(self, shares: Mapping[str, str]) -> str:
+        """Title, features and silos, a line each; `shares` of the silos as they are printed."""
         lines = [f"cluster {self.id}{': ' + self.name if self.name else ''}"]
         if self.top_features:
             lines.append("  " + ", ".join(map(str, self.top_features)))
@@ -141,8 +142,11 @@ class AtlasCluster:
         said = []
         for cid in silos:
             flag = f"{self.flags[cid]} {self.cosine[cid]:.2f}" if cid in self.flags else ""
-            said.append(" ".join(part for part in (cid, self.share(cid), flag) if part))
+            said.append(" ".join(part for part in (cid, shares.get(cid), flag) if part))
         return "\n".join([*lines, *(["  " + "; ".join(said)] if said else [])])
+
+    def __str__(self) -> str:
+        return self.told({cid: self.share(cid) for cid in self.presence})
 
 
 @dataclass(frozen=True)
@@ -194,7 +198,9 @@ class Atlas(Document):
     def __str__(self) -> str:
         m = len(self.silos)
         where = f" in {m} silo{'' if m == 1 else 's'}" if m else ""
-        return "\n".join([f"{len(self.clusters)} clusters{where}", *map(str, self.clusters), *self.notes])
+        shares = {cid: self.shares(cid) for cid in self.silos}
+        told = (one.told({cid: own[j] for cid, own in shares.items()}) for j, one in enumerate(self.clusters))
+        return "\n".join([f"{len(self.clusters)} clusters{where}", *told, *self.notes])
 
     def _repr_html_(self) -> str:
         """A table for notebooks: clusters down, silos across; everything in it is escaped."""
