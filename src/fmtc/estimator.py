@@ -1192,7 +1192,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         ...     sorted(file.name for file in model.publish(folder + "/kit").iterdir())
         ['join.json', 'join.safetensors']
         """
-        from .later.models import publish
+        from .later.publish import publish
 
         check_is_fitted(self)
         return publish(self, path, names, overwrite)
@@ -1230,7 +1230,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         >>> model.partial_fit({"north": silos["north"]}, keep_last=80).predict([[1.0, 1.0]], clients="north") == before
         array([ True])
         """
-        from .later.models import update
+        from .later.update import update
 
         if not hasattr(self, "_models"):
             return self.fit(X, y, clients=clients)

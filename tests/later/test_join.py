@@ -18,7 +18,7 @@ from fmtc.artifacts.published import read_kit
 from fmtc.cli.leading import write_consensus
 from fmtc.cli.words import Words
 from fmtc.errors import DataError, FileError, InputError, TrustError
-from fmtc.later.models import kit_of, open_run
+from fmtc.later.publish import kit_of, open_run
 from fmtc.models.shared import Published
 from fmtc.protocol.method import view_method
 from fmtc.runtime.conductor import RESULT, conduct

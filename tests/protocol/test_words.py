@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
 from fmtc import FMTC, Settings, Solver, join_later, load
-from fmtc.later.models import kit_of
+from fmtc.later.publish import kit_of
 
 TOPICS, WORDS = 3, 30
 
