@@ -11,15 +11,16 @@ import scipy.sparse as sp
 
 from ..artifacts.published import JoinKit, read_kit
 from ..errors import DataError
-from ..estimator import FMTC, read_settings
+from ..estimator import FMTC, Fitted
 from ..linalg.arrays import to_numpy
+from ..loading import read_settings
 from ..metrics import clustering_accuracy, clustering_scores
 from ..models.shared import Published
 from ..protocol.home import ALONE, FEDERATED
 from ..protocol.method import ClientResult
 from ..protocol.state import input_rows
 from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, numbered, refit
-from ..rows import NAMELESS, client_name
+from ..rows import NAMELESS, silo_name
 from ..runtime.driver import RunRecord
 from ..settings import Settings
 
@@ -147,8 +148,8 @@ def join_later(
     Returns
     -------
     FMTC
-        Fitted, with one client. `joined_` says how it came about: `agreement`, `guided`, `reason`, `moved` (share of
-        rows in another cluster than alone) and `likeness` of each cluster to the cluster of its number.
+        Fitted, with one silo. `run_.joined` says how it came about: `agreement`, `guided`, `reason`, `moved` (share of
+        rows in another cluster than alone) and `likeness` of each cluster to the common one of its number.
 
     Raises
     ------
@@ -170,31 +171,30 @@ def join_later(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     kit = model.publish(folder + "/kit")
     ...     late = fmtc.join_later(kit, clinic(10, 0.2), name="d", random_state=0)
-    >>> late.joined_.guided, late.joined_.agreement
+    >>> late.run_.joined.guided, late.run_.joined.agreement
     (True, 1.0)
-    >>> bool((late.predict(np.eye(3) * 6) == model.predict(np.eye(3) * 6, clients="a")).all())
+    >>> bool((late.predict(np.eye(3) * 6) == model.predict(np.eye(3) * 6, silos="a")).all())
     True
     """
     if not (isinstance(guide, bool | np.bool_) or (isinstance(guide, str) and guide == "auto")):
         raise ValueError(f"guide must be one of {', '.join(map(repr, GUIDES))}, got {guide!r}")
-    name = client_name(name)
+    name = silo_name(name)
     if name in NAMELESS:
         raise DataError(f"the newcomer has no name: {name!r}")
     where = "the kit" if isinstance(kit, JoinKit) else str(kit)
     kit = kit if isinstance(kit, JoinKit) else read_kit(kit)
     model = _unfitted(where, kit).set_params(random_state=random_state)
-    model.client_ids_, model._models = [name], {name: None}
+    model._fitted = Fitted({name: None})  # type: ignore[dict-item]
     ((rows, _),) = model._parts(X, None, reset=False).values()
     if sp.issparse(rows) and kit.published.is_dense:
         raise DataError("X is sparse, and the federation's rows are not: give a dense array, such as X.toarray()")
-    joined, found = newcomer(name, rows, kit.published, model.settings(), guide)
+    joined, found = newcomer(name, rows, kit.published, model._settings(), guide)
     F = getattr(found.client, "F", None)
     embedding = None if F is None else np.asarray(F)
     result = ClientResult(found.model, found.labels, embedding, choice=FEDERATED if joined.guided else ALONE)
-    model._adopt(RunRecord((), None, joined.reason), {name: result}, n_iter=0)
+    model._adopt(RunRecord((), None, joined.reason, joined=joined), {name: result}, n_iter=0)
     if kit.text is not None:
         model.text_recipe_ = kit.text
-    model.joined_ = joined
     return model
 
 

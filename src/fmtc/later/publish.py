@@ -10,7 +10,8 @@ from ..artifacts.files import check_form, read_json
 from ..artifacts.published import JoinKit, write_kit
 from ..artifacts.runs import CONSENSUS_REPORT, model_folder, schema_of
 from ..errors import InputError
-from ..estimator import FMTC, load, read_settings
+from ..estimator import FMTC, Fitted
+from ..loading import load, read_settings
 from ..models.shared import Shared
 from ..runtime.conductor import read_record
 from ..schema import Schema
@@ -21,7 +22,7 @@ def shared_of(model: FMTC) -> Shared:
     """What the silos of a model have in common, or an `InputError` that says why it is not known."""
     if any(own.is_public for own in model._models.values()):
         raise InputError("this is the model of a private run, which is public as it is: hand on its folder instead")
-    shared: Shared | None = getattr(model, "_shared", None)
+    shared = model._fitted.shared
     if shared is None:
         raise InputError(
             "this model does not know what its silos have in common: it is of one silo of a federation or of a "
@@ -33,7 +34,7 @@ def shared_of(model: FMTC) -> Shared:
 def kit_of(model: FMTC, names: Mapping[int, str] | None = None) -> JoinKit:
     """What a newcomer gets of a fitted model."""
     shared = shared_of(model)
-    settings = replace(model.settings(), view=shared.view)  # as it was chosen
+    settings = replace(model._settings(), view=shared.view)  # as it was chosen
     columns = getattr(model, "feature_names_in_", None)
     given = {} if names is None else {int(j): str(name) for j, name in names.items()}
     unknown = [j for j in given if not 0 <= j < shared.n_clusters]
@@ -86,7 +87,7 @@ def _of_coordinator(path: Path, text_column: str | None) -> FMTC:
     check_form(path / "report.json", report, CONSENSUS_REPORT)
     params = {name: value for name, value in report["settings"].items() if name != "as_published"}
     model = read_settings(path / "report.json", params)
-    model._models, model._shared = {}, shared
+    model._fitted = Fitted({}, shared=shared)
     model.n_features_in_ = int(about.get("n_features") or 0) or (0 if shared is None else shared.n_columns)
     if text_column is not None:
         model.text_recipe_ = TextRecipe(text_column)

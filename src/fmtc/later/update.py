@@ -19,6 +19,7 @@ from ..models.shared import GraphShared, Shared
 from ..protocol.home import FEDERATED
 from ..protocol.state import open_client
 from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, refit
+from ..runtime.driver import RunRecord
 from ..settings import Settings, check_number
 
 Array = np.ndarray
@@ -96,7 +97,7 @@ def _graph_common(model: GraphModel, shared: GraphShared | None, silo: Silo) -> 
         ridge = float(shared.rho / (2 * shared.omega[t] * silo.settings.alpha))
         return GraphCommon(shared, anchor, ridge, shared.scale, mixture=mixture)
     W = model.W if model.stretch is None or model.lift is not None else model.W * model.stretch[:, None]
-    ridge = silo.settings.solver.ridge if model.lift is None else RIDGE
+    ridge = silo.settings.ridge if model.lift is None else RIDGE
     return GraphCommon(model.units, W, ridge, is_unit=True, mixture=mixture)
 
 
@@ -109,35 +110,34 @@ def _as_common(own: Personal, covariance: Array) -> Common:
 # ---------------------------------------------------------------------------------------------------------- estimator
 
 
-def update(model: FMTC, X: Any, clients: Any, keep_last: int | None) -> FMTC:
-    """Go on with the rows that count now; see `FMTC.partial_fit`."""
+def update(model: FMTC, X: Any, silos: Any, keep_last: int | None) -> FMTC:
+    """Go on with the rows that count now; see `FMTC.update`."""
     if keep_last is not None:
         check_number("keep_last", keep_last, Integral, "None or a whole number of at least 1", lambda v: v >= 1)
-    parts = model._parts(X, clients, reset=False)
+    parts = model._parts(X, silos, reset=False)
     for cid in parts:
         if why := model._models[cid].why_final:
             raise InputError(f"the model of {cid!r} cannot go on: {why}")
     rows = {cid: Xt if keep_last is None else Xt[-int(keep_last) :] for cid, (Xt, _) in parts.items()}
-    settings = replace(model.settings(), view=model.view_)
-    found, shared = updated(rows, model._models, model._shared, settings)
-    model._models = dict(model._models) | {cid: one.model for cid, one in found.items()}
-    model._shared = shared
-    for name in ("embedding_", "influence_", "influence_ids_", "agreement_", "joined_", "_fitted_on"):
-        model.__dict__.pop(name, None)
-    if shared is not None and shared.Z is not None:
-        model.consensus_ = shared.Z
-    if shared is not None and shared.mixture is not None:
-        model.kappa_ = shared.mixture.kappa
+    before, settings = model._fitted, replace(model._settings(), view=model.view_)
+    found, shared = updated(rows, before.models, before.shared, settings)
+    models = {**before.models, **{cid: one.model for cid, one in found.items()}}
+    model.__dict__.pop("embedding_", None)
     model.labels_ = np.empty(sum(Xt.shape[0] for Xt, _ in parts.values()), np.int64)
+    presence = dict(before.presence)
     for cid, (Xt, places) in parts.items():
-        model.labels_[places] = model._models[cid].assign(Xt)
-        if cid in model._presence:
-            model._presence = model._presence | {cid: presence_of(model.labels_[places], model._k)}
-    sizes = {cid: np.bincount(one.labels, minlength=model._k) for cid, one in found.items()}
-    model._sizes = getattr(model, "_sizes", {}) | sizes
-    model.choice_ = getattr(model, "choice_", {}) | dict.fromkeys(rows, FEDERATED)
-    model.history_, model.received_, model.n_iter_, model.converged_ = [], [], 1, None
-    model.stopped_because_ = f"went on from the model of before, with new rows of {listed(rows)}"
+        model.labels_[places] = models[cid].assign(Xt)
+        if cid in presence:
+            presence[cid] = presence_of(model.labels_[places], model._k)
+    sizes = {**before.sizes, **{cid: np.bincount(one.labels, minlength=model._k) for cid, one in found.items()}}
+    model._fitted = replace(before, models=models, presence=presence, shared=shared, sizes=sizes, seen=None)
+    common: dict[str, Any] = {}
+    if shared is not None:
+        known = {"consensus": shared.Z, "kappa": shared.mixture and shared.mixture.kappa}
+        common = {name: value for name, value in known.items() if value is not None}
+    why = f"went on from the model of before, with new rows of {listed(rows)}"
+    result = RunRecord((), None, why, common=common, why=model.view_reason_, held=model.run_.held, shared=shared)
+    model._remember(result, 1, choices={**model.run_.choices, **dict.fromkeys(rows, FEDERATED)})
     return model
 
 
