@@ -114,7 +114,7 @@ class GraphShared(Shared):
 
     def coupling(self, model: Any) -> str | None:
         """The coupling that the run chose, where the settings of an estimator left it open."""
-        if model.coupling != "auto":
+        if model.graph is not None and model.graph.coupling != "auto":
             return None
         name: str = model._settings(n_clusters=self.n_clusters).coupling_of(self.words)
         return name
