@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from fmtc.artifacts.labels import read_labels
 from numpy.testing import assert_array_equal
 
+from fmtc.artifacts.labels import read_labels
 from fmtc.cli import main_group
 from fmtc.tables import Reading, read_silos
 from fmtc.tables.annotated import read_obs
