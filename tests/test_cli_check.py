@@ -194,5 +194,5 @@ def test_dates_are_called_dates_and_flags_are_flags(tmp_path):
     rows.with_columns(visit=days).write_csv(tmp_path / "north.csv")
     done = check(tmp_path / "north.csv")
     assert done.exit_code == 3
-    assert "has cells that are no numbers in 'visit' (dates, such as 2021-01-03)" in done.output
-    assert "days since an event, or omit them (--drop)" in done.output
+    assert "error: column 'visit' holds dates (such as 2021-01-03)" in done.output
+    assert "omit it (--drop visit), or write what matters about it as a number, such as days since" in done.output

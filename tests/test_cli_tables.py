@@ -284,7 +284,7 @@ def test_units_and_codes_are_noted_by_fit_and_preflight(home):
     coded.write_csv("south.csv")
     found = notes(run("fit", *files, *FIT[3:], "--out", "run2"))
     assert any(note.startswith("codes for missing values? 'age' is -9 in 5 rows") for note in found)
-    assert "south seems to hold codes for missing values in 'age' (-9 in 5 rows" in run("check", *files).stderr
+    assert "south: codes for missing values? 'age' is -9 in 5 rows" in run("check", *files).stderr
 
 
 @pytest.fixture
@@ -362,7 +362,9 @@ def test_preflight_reads_categories_and_finds_other_levels(home):
     assert "categories: 'sex' (2 levels)" in done.stderr
     assert done.stderr.endswith("2 silos agree: nothing stops a run\n") or "read the notes" in done.stderr
     pl.read_csv("south.csv").with_columns(pl.lit("2021-01-05").alias("seen")).write_csv("south.csv")
-    assert "error: has cells that are no numbers in 'seen'" in run("check", "north.csv", "south.csv", code=3).stderr
+    assert (
+        "error: column 'seen' holds dates (such as 2021-01-05)" in run("check", "north.csv", "south.csv", code=3).stderr
+    )
 
 
 def test_the_number_of_clusters_is_asked_for_with_a_way_to_find_it(home):
@@ -424,12 +426,13 @@ def test_advice_about_codes_works_word_by_word(coded):
 
 def test_preflight_gives_advice_about_codes_that_works(coded):
     refused = run("check", "north.csv", "south.csv", code=3).stderr
-    assert "error: has words among the numbers in 'dose' (such as '<0.5')" in refused
-    note = next(line for line in refused.splitlines() if "seems to hold codes" in line)
+    assert "error: column 'dose' holds numbers, but '<0.5' in line 48 of north.csv" in refused
+    note = next(line for line in refused.splitlines() if "codes for missing" in line)
     assert advised(note) == ["--missing-code", "-999"]
-    error = next(line for line in refused.splitlines() if "has words among" in line)
-    assert advised(error) == ["--missing-code", "<0.5"]
-    done = run("check", "north.csv", "south.csv", *advised(note), *advised(error))
+    error = next(line for line in refused.splitlines() if "count such words" in line)
+    words = advised(error)[:2]
+    assert words == ["--missing-code", "<0.5"]
+    done = run("check", "north.csv", "south.csv", *advised(note), *words)
     assert "codes for missing" not in done.stderr and "error" not in done.stderr
 
 
@@ -506,7 +509,7 @@ def test_free_text_is_not_dropped_in_silence(tickets):
     text, drop = (shlex.split(found) for found in re.findall(r"\((--[^()]*)\)", done.stderr))
     assert (text, drop) == (["--text-column", "what happened"], ["--drop", "what happened"])
     seen = run("check", "tickets.csv", code=3).stderr
-    assert "error: has free text in 'what happened'" in seen and advised(seen)[-4:] == [*text, *drop]
+    assert "error: column 'what happened' holds free text" in seen and advised(seen)[-4:] == [*text, *drop]
     assert run("check", "tickets.csv", *drop).exit_code == 0
     others = ("--drop", "office", "--drop", "wait", "--label-column", "topic")
     assert run("check", "tickets.csv", *text, *others).exit_code == 0
@@ -551,7 +554,7 @@ def test_fit_reports_all_problems_in_the_words_of_preflight(home):
         silo = line.partition(" (")[0] if re.match(r"\w+ \(", line) else silo
         errors += [f"{silo}: {line.partition('error: ')[2]}"] if line.startswith("  error: ") else []
     assert found[2:] == errors and len(errors) >= 3
-    assert any("has cells that are no numbers in 'seen' (dates, such as 2021-01-01)" in line for line in errors)
+    assert any("column 'seen' holds dates (such as 2021-01-01)" in line for line in errors)
     assert not (home / "run").exists()
 
 

@@ -97,7 +97,7 @@ class MixtureCommon:
         return Refitted(model, model.assign(client.X), client, sums)
 
     def _model(self, client: Reading, own: Personal | Common, settings: Settings) -> MixtureModel:
-        frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
+        frame = Frame.of(client.scaling, settings.levels, client.axes, client.origin)
         shares = _of_those_there(own.shares, self.has)
         return MixtureModel(frame, own.means, self.mixture.covariance, shares, own.profiles)
 

@@ -351,6 +351,13 @@ def is_text(cells: pl.Series) -> bool:
     return cells.dtype in (pl.String, pl.Categorical, pl.Enum)
 
 
+def is_number(cells: pl.Series) -> bool:
+    """Whether a column holds numbers or truths."""
+    import polars as pl
+
+    return cells.dtype.is_numeric() or cells.dtype == pl.Boolean
+
+
 def numbers_in(cells: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Words as numbers, null where one is missing or is no number; and where words mean neither.
 
@@ -448,7 +455,7 @@ def _codes(cells: pl.Series, levels: Sequence[str]) -> tuple[Array, list[str]]:
 def _numbers(cells: pl.Series, name: str, lenient: bool, place: Callable[[int], str], wording: Wording) -> Array:
     import polars as pl
 
-    if cells.dtype.is_numeric() or cells.dtype in (pl.Boolean, pl.Null):
+    if is_number(cells) or cells.dtype == pl.Null:
         return cells.cast(pl.Float64).to_numpy()
     if not is_text(cells):
         known = cells.drop_nulls()

@@ -12,7 +12,6 @@ from fmtc.kernels.graph import (
     build_graph,
     graph_of,
     knn_affinity,
-    knn_weights,
     normalized_laplacian,
     resolve_neighbors,
 )
@@ -213,25 +212,6 @@ def test_mostly_empty_sparse_rows_still_give_a_graph(rng):
     assert (np.diff(A.indptr) >= 4).all()
 
 
-def test_weights_come_with_their_bandwidth(rng):
-    X = rng.normal(size=(40, 3))
-    A, bandwidth = knn_weights(X, 5)
-    assert_allclose(A.toarray(), brute_affinity(X, 5), rtol=1e-10, atol=1e-300)
-    assert_array_equal(knn_affinity(X, 5, bandwidth).toarray(), A.toarray())
-    assert knn_weights(X, 5, 0.7)[1] == 0.7
-
-
-@pytest.mark.parametrize("scale", [0.5, 3.0])
-def test_the_scale_multiplies_the_bandwidth_found_and_not_the_one_given(rng, scale):
-    X = rng.normal(size=(40, 3))
-    A, bandwidth = knn_weights(X, 5, None, scale)
-    plain, found = knn_weights(X, 5)
-    assert bandwidth == scale * found
-    assert_allclose(A.data, plain.data ** (1 / scale**2), rtol=1e-12)
-    assert_array_equal(knn_affinity(X, 5, bandwidth_scale=scale).toarray(), A.toarray())
-    assert_array_equal(knn_weights(X, 5, 0.7, scale)[0].toarray(), knn_affinity(X, 5, 0.7).toarray())
-
-
 def test_graph_of_given_weights(rng):
     X = 100.0 * np.repeat([0, 1], [12, 18])[:, None] + rng.normal(size=(30, 2))
     A = knn_affinity(X, 5)
@@ -309,9 +289,8 @@ def scattered(rng, kind):
 def test_tensors_give_the_graph_of_the_same_rows(tensor, rng, kind, n_neighbors, bandwidth, nonmutual_weight, dtype):
     X = scattered(rng, kind).astype(dtype)
     eps = np.finfo(dtype).eps
-    A, sigma = knn_weights(tensor(X), n_neighbors, bandwidth, 1.0, nonmutual_weight)
-    B, expected = knn_weights(X, n_neighbors, bandwidth, 1.0, nonmutual_weight)
-    assert_allclose(sigma, expected, rtol=16 * eps)
+    A = knn_affinity(tensor(X), n_neighbors, bandwidth, nonmutual_weight)
+    B = knn_affinity(X, n_neighbors, bandwidth, nonmutual_weight)
     dense = A.to_dense().numpy()
     assert dense.dtype == dtype
     # the exponent, up to 27 where weights are not raised, has its own rounding

@@ -46,7 +46,8 @@ def test_memory_is_used_again_only_if_the_workspace_owns_it(rng):
 
 def test_equal_arrays_are_not_the_same(rng):
     A = rng.normal(size=(3, 2))
-    workspace = Workspace(A)
+    workspace = Workspace()
+    A = workspace.compute(lambda b: A[b], over=A)
     assert workspace.owns(A)
     assert not workspace.owns(A.copy())
     assert not workspace.owns(A[:])  # a view
@@ -59,14 +60,6 @@ def test_another_number_format_needs_new_memory(rng):
     assert single.dtype == np.float32
     assert not np.shares_memory(single, double)
     assert workspace.compute(lambda b: single[b], over=single) is single
-
-
-def test_stacks_may_be_handed_over_but_not_read_only_ones(rng):
-    own, fixed = rng.normal(size=(2, 3, 2))
-    fixed.flags.writeable = False
-    workspace = Workspace(own, fixed)
-    assert workspace.compute(lambda b: own[b] + 1, over=own) is own
-    assert workspace.compute(lambda b: fixed[b] + 1, over=fixed) is not fixed
 
 
 def test_a_workspace_keeps_no_memory_alive():

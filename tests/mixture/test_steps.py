@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 
 from fmtc.mixture import Cells, Pool, e_step, personal
-from fmtc.mixture.cells import BLOCK
+from fmtc.mixture.cells import BLOCK, level_parts
 from fmtc.mixture.steps import Personal, row_scores
 
 from .simulate import FREE, begin, rounds, silos
@@ -46,7 +46,7 @@ def row_by_row(cells, own, covariance):
             if len(o):
                 score[j] += multivariate_normal(own.means[j, o], Soo).logpdf(x[o])
             for c, code in enumerate(codes):
-                score[j] += np.log(own.profiles[j, cells.starts[c] + code]) if code >= 0 else 0
+                score[j] += np.log(own.profiles[j, level_parts(cells.levels)[c].start + code]) if code >= 0 else 0
         total += logsumexp(score)
         q = np.exp(score - logsumexp(score))
         for j in range(k):
@@ -59,7 +59,7 @@ def row_by_row(cells, own, covariance):
             second += q[j] * (np.outer(full, full) + cov)
             for c, code in enumerate(codes):
                 if code >= 0:
-                    levels[j, cells.starts[c] + code] += q[j]
+                    levels[j, level_parts(cells.levels)[c].start + code] += q[j]
     return counts, sums, second, levels, total
 
 

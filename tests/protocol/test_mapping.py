@@ -156,6 +156,6 @@ def test_each_silo_is_told_of_its_own_concepts_only():
         assert kept["cosine"] == [one.cosine[cid] for one in atlas.clusters]
     assert told(document, "nobody") == told(None, "a") == {}
     lacking = replace(atlas.clusters[0], flags={"b": "matched"}, cosine={"b": 1.0})
-    some = replace(atlas, concepts=(lacking, *atlas.clusters[1:])).to_dict()
+    some = replace(atlas, clusters=(lacking, *atlas.clusters[1:])).to_dict()
     assert heard(**told(some, "a"))["flags"][0] == ""
     assert heard(None, None) is None

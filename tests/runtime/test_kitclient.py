@@ -496,7 +496,9 @@ def test_a_client_reads_its_table_by_the_schema_of_all(tmp_path, kits):
 
 
 def test_without_a_schema_words_are_refused_with_the_way_to_one(tmp_path, kits):
-    with pytest.raises(DataError, match=r"'sex' \(such as 'f'\).*fmtc check FILES --write-schema schema.toml"):
+    with pytest.raises(
+        DataError, match=r"'sex' holds words \(such as 'f'\).*fmtc check FILES --write-schema schema.toml"
+    ):
         mixed_source(tmp_path, id_column="patient", drop=("ward",)).rows(kits["a"])
 
 
@@ -507,11 +509,13 @@ def test_what_join_says_about_words_can_be_done(tmp_path, kits):
     file.write_text("row,crp,note,outcome\n" + rows)
     source = ClientSource("a", str(file), Reading(drop=("row",), missing="em"))
     flags = re.escape("(`text_column` note), or omit it (`drop` note)")
-    with pytest.raises(DataError, match=f"has free text in 'note' .* cluster by its words {flags}"):
+    with pytest.raises(DataError, match=f"'note' holds free text .* cluster by its words {flags}"):
         source.rows(kits["a"])
     assert "note" not in source.columns().identifiers
     source = replace(source, reading=replace(source.reading, drop=("row", "note")))
-    with pytest.raises(DataError, match=r"has words among the numbers in 'crp'.*\(`missing_codes` '<5'\)"):
+    with pytest.raises(
+        DataError, match=r"'crp' holds numbers, but '<5' in line 3 of a.csv: .*\(`missing_codes` '<5'\)"
+    ):
         source.rows(kits["a"])
     source = replace(source, reading=replace(source.reading, missing_codes=("<5",)))
     source.write(kits["a"])

@@ -275,21 +275,21 @@ def test_a_long_list_of_differences_is_cut(tmp_path):
 
 def test_types_of_parquet_columns_are_named(tmp_path):
     pl.DataFrame({"x": [1.0], "when": [date(2026, 1, 1)]}).write_parquet(tmp_path / "a.parquet")
-    pl.DataFrame({"x": ["1.0"], "when": [2.0]}).write_parquet(tmp_path / "b.parquet")
+    pl.DataFrame({"x": ["one"], "when": [2.0]}).write_parquet(tmp_path / "b.parquet")
     a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
-    refusal([a], "'a'", "'when' (dates, such as 2026-01-01)")
-    refusal([b], "'b'", "'x' (such as '1.0')")
+    refusal([a], "'a'", "'when' holds dates (such as 2026-01-01)")
+    refusal([b], "'b'", "'x' holds words (such as 'one')")
     first, second = refusal([a, b]).splitlines()
-    assert re.search("'a' .*'when' .*dates", first) and re.search("'b' .*'x' .*'1.0'", second)
+    assert re.search("'a': .*'when' .*dates", first) and re.search("'b': .*'x' .*'one'", second)
 
 
 def test_text_columns(tmp_path):
     paths = write(tmp_path, a_csv="city,x,who\nOslo,1,Ada\n", b_csv="city,x,who\nRome,1,Bob\n")
-    first, second = refusal(paths, "'a'", "'city' (such as 'Oslo')", "'who' (such as 'Ada')").splitlines()
-    assert re.findall("`(.*?)`", first) == ["drop", "id_column", "label_column", "silo_column"]
-    assert "'b'" in second
+    found = refusal(paths, "'city' holds words (such as 'Oslo')", "'who' holds words (such as 'Ada')").splitlines()
+    assert [line.strip().partition(": ")[0] for line in found] == ["client 'a'"] * 2 + ["client 'b'"] * 2
+    assert re.findall("`(.*?)`", found[0]) == ["drop", "id_column", "label_column", "silo_column"]
     many = ",".join(f"t{j}" for j in range(7))
-    refusal(write(tmp_path, c_csv=f"{many}\n{many}\n"), "'t4' (such as 't4'), and 2 more")
+    refusal(write(tmp_path, c_csv=f"{many}\n{many}\n"), "'t4' holds words (such as 't4')", "and 2 more columns")
     refusal(write(tmp_path, a_csv="x\n1\nNA\nn.b.\n2\n"), "'n.b.'")
     refusal(paths, "'a'", drop=["x", "city", "who"])
 

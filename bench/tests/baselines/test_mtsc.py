@@ -7,10 +7,11 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fmtc import clustering_accuracy
-from fmtc.kernels.graph import build_graph, graph_of, knn_affinity
+from fmtc.kernels.graph import build_graph
 from fmtc.protocol.base import Nothing
 from fmtc.runtime.local import LocalTransport
 from fmtc_bench.baselines import MTSC, SEC, FedMTSC, StSC, mtsc
+from fmtc_bench.baselines.base import SpectralGraph
 from fmtc_bench.baselines.mtsc import EPS, bottom_eigenvectors
 
 
@@ -168,7 +169,7 @@ def test_without_alpha_it_is_spectral_clustering(rng, row_power):
 def test_the_graph_is_the_one_asked_for(tall):
     model = SEC(3, alpha=1e-9, n_neighbors=4, bandwidth_scale=0.5, nonmutual_weight=0.3, random_state=0).fit(tall)
     for cid, X in tall.items():
-        L = graph_of(knn_affinity(X, 4, bandwidth_scale=0.5, nonmutual_weight=0.3)).laplacian.toarray()
+        L = SpectralGraph.of(X, 4, 0.5, 0.3).graph.laplacian.toarray()
         assert_allclose(
             model.embedding_[cid].T @ L @ model.embedding_[cid], np.diag(np.linalg.eigvalsh(L)[:3]), atol=1e-6
         )

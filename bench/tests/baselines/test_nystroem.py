@@ -6,7 +6,8 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fmtc.kernels.embedding import spectral_start
-from fmtc.kernels.graph import MIN_WEIGHT, graph_of, knn_affinity, knn_weights
+from fmtc.kernels.graph import MIN_WEIGHT, graph_of, knn_affinity
+from fmtc_bench.baselines.base import SpectralGraph
 from fmtc_bench.baselines.nystroem import cross_affinity, nystroem
 
 
@@ -63,11 +64,11 @@ def test_an_empty_sparse_row_is_no_neighbour_of_new_rows(rng):
 def test_nystroem_puts_new_rows_beside_their_neighbours(rng):
     place = np.arange(60) % 3
     X = 5.0 * np.eye(3)[place] + rng.normal(size=(60, 3))
-    A, bandwidth = knn_weights(X, 8)
-    graph = graph_of(A)
+    known = SpectralGraph.of(X, 8)
+    graph = known.graph
     F = spectral_start(graph, 3, np.random.default_rng(0))
     new = 5.0 * np.eye(3)[place] + rng.normal(size=(60, 3))
-    G = nystroem(cross_affinity(new, X, 8, bandwidth), graph.degree, F, np.diag(F.T @ (graph.laplacian @ F)))
+    G = nystroem(cross_affinity(new, X, 8, known.bandwidth), graph.degree, F, np.diag(F.T @ (graph.laplacian @ F)))
     centers = np.stack([F[place == c].mean(axis=0) for c in range(3)])
     nearest = np.linalg.norm(G[:, None] - centers, axis=2).argmin(axis=1)
     assert (nearest == place).mean() > 0.95

@@ -104,7 +104,7 @@ def check(
             found = Comparison.of_files(files, reading, n_clusters, scaled=scale != "none")
         for silo, content in found.columns.items():
             if sentence := tables.values.codes_in(content, FLAGS):
-                words.note(f"{silo} {sentence}")
+                words.note(f"{silo}: {sentence}")
     found.show(words)
     document = found.to_dict()
     if templates.schema_file is not None or templates.bounds_file is not None:

@@ -104,14 +104,9 @@ def same_rows(labels: Array, others: Array, k: int, m: int) -> Array:
     int array of shape (k,)
         -1 where none is left for a number.
     """
-    from scipy.optimize import linear_sum_assignment
-
     shared = np.zeros((k, m))
     np.add.at(shared, (labels, others), 1)
-    numbers, clusters = linear_sum_assignment(-shared)
-    order = np.full(k, -1)
-    order[numbers] = clusters
-    return order
+    return _one_to_one(shared)
 
 
 def same_place(centers: Array, frame: Array) -> Array:
@@ -119,10 +114,17 @@ def same_place(centers: Array, frame: Array) -> Array:
 
     There are as many numbers as clusters, or fewer.
     """
+    return _one_to_one(frame @ centers.T)
+
+
+def _one_to_one(likeness: Array) -> Array:
+    """Which column each row takes, each another one, so that the sum is largest; -1 where none is left."""
     from scipy.optimize import linear_sum_assignment
 
-    found: Array = linear_sum_assignment(-(frame @ centers.T))[1]
-    return found
+    rows, columns = linear_sum_assignment(-likeness)
+    taken = np.full(len(likeness), -1)
+    taken[rows] = columns
+    return taken
 
 
 @dataclass(frozen=True, eq=False)

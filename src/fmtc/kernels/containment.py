@@ -15,6 +15,8 @@ from ..linalg.stacks import blocks
 
 Array = np.ndarray
 
+# With these limits every run stays as it is, to the bit, where nobody stands out: so on all our data sets
+# (docs/paper.md#containment).
 FEWEST = 3  # clients that answer: of two that differ, nobody can say which is the odd one
 CAP = 1.5  # norm of a projection, in medians of the round
 ODD = 0.6  # affinity with the rest, in medians of the round, below which a client is odd
@@ -70,25 +72,24 @@ def judge(W: Array, present: list[int] | None = None, *, compare: bool = True, w
     """
     m = W.shape[2]
     among = np.arange(m) if present is None else np.asarray(present, dtype=np.int64)
-    factors, norms, affinity = np.ones(m), np.full(m, np.nan), np.full(m, np.nan)
-    capped, odd = np.zeros(m, bool), np.zeros(m, bool)
+    found = Judged(np.ones(m), np.full(m, np.nan), np.full(m, np.nan), np.zeros(m, bool), np.zeros(m, bool))
     if len(among) < FEWEST:
-        return Judged(factors, norms, affinity, capped, odd)
+        return found
     sizes = slice_norms(W)[among]
     if widths is not None:
         sizes = sizes / np.sqrt(widths[among])
     middle = float(np.median(sizes))
     if not middle > 0:
-        return Judged(factors, norms, affinity, capped, odd)
+        return found
     with np.errstate(over="ignore"):
-        norms[among] = sizes / middle
-    capped[among] = sizes > CAP * middle
+        found.norms[among] = sizes / middle
+    found.capped[among] = sizes > CAP * middle
+    found.factors[among] = np.where(sizes > CAP * middle, CAP * middle / np.maximum(sizes, middle), 1.0)
     if compare:
-        affinity[among] = affinities(W, among, sizes)
-        odd[among] = affinity[among] < ODD * np.median(affinity[among])
-    factors[among] = np.where(sizes > CAP * middle, CAP * middle / np.maximum(sizes, middle), 1.0)
-    factors[odd] *= ODD_WEIGHT
-    return Judged(factors, norms, affinity, capped, odd)
+        affinity = found.affinity[among] = affinities(W, among, sizes)
+        found.odd[among] = affinity < ODD * np.median(affinity)
+        found.factors[found.odd] *= ODD_WEIGHT
+    return found
 
 
 def slice_norms(W: Array) -> Array:
@@ -196,6 +197,3 @@ def pulls(T: Array, Z: Array, prox: Callable[[Array], Array], *, drop: bool = Fa
         moved = Z[:, :, rest] - without
         found[rest, t] = slice_norms(moved) / np.where(norms[rest] > 0, norms[rest], 1.0)
     return found
-
-
-__all__ = ["Judged", "affinities", "judge", "pulls", "slice_norms"]

@@ -61,6 +61,3 @@ def codes(X: Array, levels: tuple[int, ...]) -> Array:
     sizes = np.array([levels[j] for j in columns])
     known = np.isfinite(found) & (found >= 0) & (found < sizes)
     return np.where(known, np.nan_to_num(found, nan=-1.0, posinf=-1.0, neginf=-1.0), -1).astype(np.int64)
-
-
-__all__ = ["codes", "expanded", "expanded_width", "indicators"]

@@ -53,12 +53,7 @@ def resolve_neighbors(n_neighbors: int | str, n: int) -> int:
 
 
 def knn_affinity(
-    X: Any,
-    n_neighbors: int | str = "auto",
-    bandwidth: float | None = None,
-    *,
-    bandwidth_scale: float = 1.0,
-    nonmutual_weight: float = 1.0,
+    X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None, nonmutual_weight: float = 1.0
 ) -> sp.csr_array:
     """Gaussian weights on the k-nearest-neighbour graph; an edge joins two rows if either is a neighbour (Eq. 1).
 
@@ -70,8 +65,6 @@ def knn_affinity(
         Neighbours of each row, without the row itself.
     bandwidth : float, optional
         The kernel's sigma, in the units of X. If omitted, the mean distance over the neighbour pairs.
-    bandwidth_scale : float
-        Factor on the mean distance.
     nonmutual_weight : float
         Factor on the weight of an edge between two rows when only one of them counts the other among its neighbours.
         1 is the paper's graph. A smaller factor keeps hubs (rows that are near to many others) from linking everything.
@@ -81,28 +74,26 @@ def knn_affinity(
     csr_array of shape (n, n)
         Symmetric, zero diagonal, entries in [1e-12 nonmutual_weight, 1].
     """
-    return knn_weights(X, n_neighbors, bandwidth, bandwidth_scale, nonmutual_weight)[0]
-
-
-def knn_weights(
-    X: Any,
-    n_neighbors: int | str = "auto",
-    bandwidth: float | None = None,
-    bandwidth_scale: float = 1.0,
-    nonmutual_weight: float = 1.0,
-) -> tuple[sp.csr_array, float]:
-    """`knn_affinity`, and the bandwidth that it used."""
-    k = resolve_neighbors(n_neighbors, X.shape[0])
-    distance, neighbor = _neighbors(X, k)
-    if bandwidth is None:
-        bandwidth = bandwidth_scale * float(double(distance).mean()) or 1.0  # all rows equal: any width gives weight 1
-    weight = cast(namespace(distance).exp(-0.5 * (distance / bandwidth) ** 2).clip(MIN_WEIGHT), X.dtype)
+    distance, neighbor = graph_neighbors(X, resolve_neighbors(n_neighbors, X.shape[0]))
+    weight = cast(gaussian(distance, mean_distance(distance) if bandwidth is None else bandwidth), X.dtype)
     del distance
-    return (_symmetrized_on_device if is_tensor(X) else _symmetrized)(weight, neighbor, nonmutual_weight), bandwidth
+    return symmetrized(weight, neighbor, nonmutual_weight)
 
 
-def _symmetrized(weight: np.ndarray, neighbor: np.ndarray, nonmutual_weight: float) -> sp.csr_array:
+def mean_distance(distance: Array) -> float:
+    """The width of weights where none is given; 1 if all rows are equal, since any width then gives weight 1."""
+    return float(double(distance).mean()) or 1.0
+
+
+def gaussian(distance: Array, bandwidth: float) -> Array:
+    """Weights of pairs of rows (Eq. 1)."""
+    return namespace(distance).exp(-0.5 * (distance / bandwidth) ** 2).clip(MIN_WEIGHT)
+
+
+def symmetrized(weight: Array, neighbor: Array, nonmutual_weight: float) -> Any:
     """Symmetric graph of directed pairs; a pair without the reverse direction is multiplied by `nonmutual_weight`."""
+    if is_tensor(weight):
+        return _symmetrized_on_device(weight, neighbor, nonmutual_weight)
     n, k = weight.shape
     begins = np.arange(0, n * k + 1, k, dtype=neighbor.dtype)
     directed = sp.csr_array((weight.ravel(), neighbor.ravel(), begins), shape=(n, n))
@@ -137,7 +128,7 @@ def _symmetrized_on_device(weight: Array, neighbor: Array, nonmutual_weight: flo
     return csr(weight[order], pair % n, begins, (n, n))
 
 
-def _neighbors(X: Any, k: int) -> tuple[Array, Array]:
+def graph_neighbors(X: Any, k: int) -> tuple[Array, Array]:
     """Distances and numbers of the k nearest other rows of each row.
 
     A sparse row without entries is no row's neighbour: it is nearer to all documents than they are to each other, and

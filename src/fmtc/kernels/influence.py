@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,13 +90,10 @@ def _chosen(factors: RidgeFactors, residual: Array) -> Array:
     n = factors.X.shape[0]
     if factors.direct or n <= FEW:
         return np.arange(n)
-    length = np.concatenate([np.linalg.norm(_dense(factors.X, part), axis=1) for part in _parts(n)])
+    parts = (np.arange(place, min(place + BLOCK, n)) for place in range(0, n, BLOCK))
+    length = np.concatenate([np.linalg.norm(_dense(factors.X, part), axis=1) for part in parts])
     largest = [np.argpartition(-bound, FEW // 2)[: FEW // 2] for bound in (length, length * residual)]
     return np.unique(np.concatenate(largest))
-
-
-def _parts(n: int) -> Iterator[Array]:
-    return (np.arange(place, min(place + BLOCK, n)) for place in range(0, n, BLOCK))
 
 
 def _dense(X: Rows, rows: Array) -> Array:

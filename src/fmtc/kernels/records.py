@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, RefusedError
+from .encoding import expanded
 
 Array = np.ndarray
 
@@ -69,13 +70,12 @@ class Box:
         column of X adds at most 1 to the squared length, so that a division by sqrt(D) gives a length of at most 1.
         """
         X = np.asarray(X)
+        numbers, levels = np.split(expanded(X, self.levels), [len(self.low)], axis=1)
         with np.errstate(over="ignore", invalid="ignore"):
-            numbers = X[:, [j for j, size in enumerate(self.levels) if not size]] if self.levels else X
             half = (self.high / 2 - self.low / 2).astype(np.float64)
             Z = (numbers - (self.low / 2 + self.high / 2)) / np.maximum(half, np.finfo(np.float64).tiny)
-        parts = [np.clip(np.nan_to_num(Z, nan=0.0, posinf=1.0, neginf=-1.0), -1, 1)]
-        parts += [(X[:, [j]] == np.arange(size)).astype(np.float64) for j, size in enumerate(self.levels) if size]
-        return np.hstack(parts) / sqrt(max(X.shape[1], 1))
+        Z = np.clip(np.nan_to_num(Z, nan=0.0, posinf=1.0, neginf=-1.0), -1, 1)
+        return np.hstack([Z, levels]) / sqrt(max(X.shape[1], 1))
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,11 @@ class Moments:
     squares: Array  # d, sum of squared deviations from the means
     counts: Array | None = None  # d, filled cells; None: all are
 
+    @property
+    def variances(self) -> Array:
+        """Variance of each column; mean square, of sparse rows; shape (d,)."""
+        return self.squares / np.maximum(self.n if self.counts is None else self.counts, 1)
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -45,11 +50,8 @@ class Scaling:
         """Whether columns keep their units, and only begin at another place."""
         return self.keep is None and self.shift is not None and bool((self.stretch == 1).all())
 
-    def apply(self, X: Any, *, fill: bool = True) -> Any:
-        """A scaled copy of the rows, in their precision and storage; sparse rows stay sparse.
-
-        With `fill`, a missing number counts as the common mean, 0; without, it stays missing.
-        """
+    def apply(self, X: Any) -> Any:
+        """A scaled copy of the rows, in their precision and storage; a missing number counts as the mean, 0."""
         if sp.issparse(X):
             if self.shift is not None:
                 raise ValueError("sparse rows cannot be shifted: they would no longer be sparse")
@@ -62,7 +64,7 @@ class Scaling:
         for begin in range(0, len(X), BLOCK):  # in double precision: single may lose deviations from an offset
             block = kept_columns(X[begin : begin + BLOCK], self.keep)
             block = (block if self.shift is None else block - self.shift) / self.stretch
-            if fill and np.isnan(block.sum()):
+            if np.isnan(block.sum()):
                 np.nan_to_num(block, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)
             S[begin : begin + BLOCK] = block if self.keep is None else block / _lengths(block**2)[:, None]
         return S
@@ -153,6 +155,8 @@ def pool(parts: Iterable[Moments]) -> Moments:
     return reduce(_merged, parts)
 
 
+# Chosen on pictures and sensors: common units lift Yale from 61 to 66 % and UTD-MHAD from 91 to 94 %, and images with a
+# blank page are better off without.
 FEW_COLUMNS = 50  # a table with no more columns holds measures of different things, unless its rows have length 1
 MANY_ZEROS = 0.2  # share of zeros from which rows without a negative number are taken for counts, or for ink
 ONE_UNIT = 10.0  # of such columns, the largest standard deviation is at most so many times the median
@@ -161,7 +165,7 @@ SAMPLE = 500  # rows that are looked at
 
 def spreads(rows: Moments) -> Array:
     """Standard deviation of each column (root mean square, of sparse rows); shape (d,)."""
-    return np.sqrt(rows.squares / np.maximum(rows.n if rows.counts is None else rows.counts, 1))
+    return np.sqrt(rows.variances)
 
 
 def in_one_unit(X: Any) -> bool:
@@ -202,7 +206,7 @@ def far_row(X: Array) -> tuple[int, int] | None:
         warnings.simplefilter("ignore")  # columns without a value
         quantiles = np.nanpercentile if np.isnan(some).any() else np.percentile  # the latter takes a tenth of the time
         low, middle, high = quantiles(some, (5, 50, 95), axis=0)
-        away = np.fmax(_along_columns(np.fmax, X) - middle, middle - _along_columns(np.fmin, X))
+        away = np.fmax(np.fmax.reduce(X, axis=0) - middle, middle - np.fmin.reduce(X, axis=0))
         for column in np.flatnonzero(away > FAR * (high - low)).tolist():
             rows = X[:, column].astype(np.float64)
             worst = int(np.nanargmax(np.abs(rows - middle[column])))
@@ -213,23 +217,13 @@ def far_row(X: Array) -> tuple[int, int] | None:
     return None
 
 
-def _along_columns(extreme: np.ufunc, X: Array) -> Array:
-    """Largest or smallest entry of each column; 64 rows count as one, since NumPy is slow for short rows."""
-    whole = len(X) // 64 * 64 if X.flags.c_contiguous else 0
-    rows = X[whole:]
-    if whole:
-        rows = np.vstack([extreme.reduce(X[:whole].reshape(-1, 64 * X.shape[1]), axis=0).reshape(64, -1), rows])
-    found: Array = extreme.reduce(rows, axis=0)
-    return found
-
-
 def standardize(rows: Moments, levels: tuple[int, ...] = ()) -> Scaling:
     """Mean 0 and standard deviation 1 for each column; root mean square 1 for sparse rows.
 
     A column counts as constant, and is divided by 1, if its variance is within the rounding error of a constant (the
     rule of scikit-learn's `StandardScaler`). Indicators of levels are shifted only.
     """
-    variance = rows.squares / np.maximum(rows.n if rows.counts is None else rows.counts, 1)
+    variance = rows.variances
     means, eps = (0.0 if rows.means is None else rows.means), np.finfo(np.float64).eps
     constant = variance <= rows.n * eps * variance + (rows.n * eps * means) ** 2
     constant |= indicators(levels, len(variance))

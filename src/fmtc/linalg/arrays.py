@@ -136,9 +136,3 @@ def inner_products(A: Array, B: Array) -> Array:
 def column_sums(F: Array) -> Array:
     """Sum of each column; (n, k) -> (k,). NumPy's own ``sum`` is slow for short rows."""
     return F.sum(axis=0) if is_tensor(F) else np.dot(np.ones(len(F), F.dtype), F)
-
-
-__all__ = [
-    "HOST", "Array", "asarray_like", "cast", "check_device", "column_sums", "contiguous", "copy", "double",
-    "inner_products", "is_tensor", "namespace", "precision", "to_device", "to_device_of", "to_numpy",
-]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .arrays import Array, asarray_like, copy, inner_products, is_tensor, namespace, precision, to_numpy
+from .arrays import Array, asarray_like, inner_products, is_tensor, namespace, precision, to_numpy
 
 DENSE_UP_TO = 500  # rows; a full decomposition is then the fastest solver as well as the safest
 MAX_FILTERS, MAX_DEGREE = 30, 128  # polynomials applied, and products in each, at most
@@ -39,7 +39,7 @@ def polar_factor(M: Array) -> Array:
     """Closest matrix with orthonormal columns, U Vᵀ of M = U S Vᵀ; (n, k) with n >= k -> (n, k).
 
     Computed as M (MᵀM)^-1/2 from the k x k Gram matrix if M is well conditioned, else from the SVD. If no method
-    converges, the columns are made orthonormal one after the other, which is not the closest matrix but always works.
+    converges, the factor of a QR decomposition takes its place, which is not the closest matrix but always works.
     """
     xp = namespace(M)
     try:
@@ -52,23 +52,14 @@ def polar_factor(M: Array) -> Array:
     except (np.linalg.LinAlgError, xp.linalg.LinAlgError):
         if not bool(xp.isfinite(M).all()):
             raise
-        return _gram_schmidt(M, np.random.default_rng(0))
+        return _orthonormal(M)
 
 
-def _gram_schmidt(M: Array, rng: np.random.Generator) -> Array:
-    """Orthonormal columns, each from the column of M and those before; a random one for a column that adds nothing."""
-    xp, Q = namespace(M), copy(M)
-    for j in range(Q.shape[1]):
-        column, size = Q[:, j : j + 1], 0.0
-        while not size:
-            before = float(xp.linalg.norm(column))
-            for _ in range(2 if j else 0):  # the second time removes what rounding left
-                column = column - Q[:, :j] @ inner_products(Q[:, :j], column)
-            size = float(xp.linalg.norm(column))
-            if size <= 10 * precision(M) * before or not size:
-                column, size = uniform_noise(rng, (len(M), 1), M), 0.0
-        Q[:, j : j + 1] = column / size
-    return Q
+def _orthonormal(M: Array) -> Array:
+    """Orthonormal columns, each from the column of M and those before, with its sign; has no need to converge."""
+    xp = namespace(M)
+    Q, R = xp.linalg.qr(M)
+    return xp.where(xp.diagonal(R) < 0, -Q, Q)
 
 
 def uniform_noise(rng: np.random.Generator, shape: tuple[int, int], other: Array) -> Array:
@@ -143,7 +134,7 @@ def largest_eigenvectors(
             return V, residual
     except (np.linalg.LinAlgError, namespace(other).linalg.LinAlgError, ValueError):  # ValueError: not finite
         pass
-    return _plain_subspace(apply, uniform_noise(rng, (n, k), other), rng)
+    return _plain_subspace(apply, uniform_noise(rng, (n, k), other))
 
 
 def _solve(apply: Operator, n: int, k: int, eps: float, rng: np.random.Generator, other: Array) -> tuple[Array, float]:
@@ -155,11 +146,11 @@ def _solve(apply: Operator, n: int, k: int, eps: float, rng: np.random.Generator
     return _filtered_subspace(apply, uniform_noise(rng, (n, columns), other), k, eps)
 
 
-def _plain_subspace(apply: Operator, start: Array, rng: np.random.Generator) -> tuple[Array, float]:
+def _plain_subspace(apply: Operator, start: Array) -> tuple[Array, float]:
     """Eigenvectors, roughly, by products alone, and their residual: no step of it can fail to converge."""
-    V = _gram_schmidt(start, rng)
+    V = _orthonormal(start)
     for _ in range(PLAIN_STEPS):
-        V = _gram_schmidt(apply(V), rng)
+        V = _orthonormal(apply(V))
     product = apply(V)
     lam = (V * product).sum(axis=0)
     order = to_numpy(lam).argsort(kind="stable")[::-1].copy()
@@ -204,6 +195,3 @@ def _filtered_subspace(apply: Operator, start: Array, k: int, eps: float) -> tup
         if residual <= target:
             break
     return V[:, :k], residual
-
-
-__all__ = ["Operator", "eigh", "lanczos_bound", "largest_eigenvectors", "polar_factor", "uniform_noise"]

@@ -73,6 +73,8 @@ def nearest_neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
 
 def _of_many_rows(X: np.ndarray, k: int, by_tree: bool) -> tuple[np.ndarray, np.ndarray] | None:
     """Neighbours among so many rows that something is faster than scikit-learn; None where nothing is."""
+    from joblib import cpu_count
+
     n, d = X.shape
     if n > EXACT_UP_TO:
         if importlib.util.find_spec("faiss") is None:
@@ -85,13 +87,7 @@ def _of_many_rows(X: np.ndarray, k: int, by_tree: bool) -> tuple[np.ndarray, np.
         elif (found := _hnsw(X, k)) is not None:
             return found
     fits = n >= SINGLE_FROM and d <= SINGLE_COLUMNS and k <= SINGLE_NEIGHBORS
-    return _in_single_precision(X, k) if fits and not by_tree and _few_cores() else None
-
-
-def _few_cores() -> bool:
-    from joblib import cpu_count
-
-    return int(cpu_count()) <= SINGLE_CORES
+    return _in_single_precision(X, k) if fits and not by_tree and cpu_count() <= SINGLE_CORES else None
 
 
 # --------------------------------------------------------------------------- exact on a processor, in single precision
@@ -176,13 +172,8 @@ def _in_single_precision(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]
     work(0)
     if sure[:SINGLE_ROWS].mean() < 0.5:
         return None
-    threads, begins = _openmp_effective_n_threads(), range(SINGLE_ROWS, n, SINGLE_ROWS)
-    if threads == 1:
-        for begin in begins:
-            work(begin)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, begins))
+    with ThreadPoolExecutor(_openmp_effective_n_threads()) as pool:
+        list(pool.map(work, range(SINGLE_ROWS, n, SINGLE_ROWS)))
     left = np.flatnonzero(~sure)
     if len(left):
         distance[left], neighbor[left] = _by_scikit_learn(X, k, left)
@@ -385,6 +376,3 @@ def _tiled_pass(X: Array, k: int, rows: Array, dtype: Any) -> tuple[Array, Array
         sure = gap[0][:, -1] ** 2 * (unit**2 / 2) <= half[part] - others
         found.append((gap[0], xp.take_along_dim(column, gap[1], 1), sure | (candidates == n - 1)))
     return tuple(xp.concatenate(parts) for parts in zip(*found, strict=True))
-
-
-__all__ = ["nearest_neighbors"]

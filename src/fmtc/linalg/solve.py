@@ -65,6 +65,3 @@ def conjugate_gradients(apply: Callable[[Array], Array], B: Array) -> tuple[Arra
         before, rr = rr, np.einsum("ij,ij->j", R, R)
         P = R + (rr / before) * P
     return V, float(np.sqrt((rr / tolerance[active]).max()))
-
-
-__all__ = ["cholesky_solver", "conjugate_gradients"]

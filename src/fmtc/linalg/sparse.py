@@ -144,6 +144,3 @@ def affine(
     for each in others:
         each.result()
     return result
-
-
-__all__ = ["DeterministicCsr", "RowBlockMatrix", "affine", "csr", "on_cores"]

@@ -27,12 +27,6 @@ class Workspace:
 
     The workspace keeps no memory alive. A stack is freed when the last state that holds it is gone.
 
-    Parameters
-    ----------
-    *own : arrays
-        Stacks that the caller hands over, such as those of a state read from a file. Each must serve one purpose only:
-        never an array that is two stacks of a state at once. Read-only ones are ignored.
-
     Examples
     --------
     >>> import numpy as np
@@ -43,8 +37,8 @@ class Workspace:
     (False, True, 1.0, 3.0)
     """
 
-    def __init__(self, *own: Array) -> None:
-        self._own = [weakref.ref(A) for A in own if is_tensor(A) or A.flags.writeable]
+    def __init__(self) -> None:
+        self._own: list[weakref.ref[Array]] = []
 
     def owns(self, A: Array) -> bool:
         """Whether this workspace may write over A."""
@@ -78,6 +72,3 @@ class Workspace:
         for block in blocks(result):
             result[block] = rows(block)
         return result
-
-
-__all__ = ["Workspace", "blocks"]

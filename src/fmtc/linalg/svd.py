@@ -168,6 +168,3 @@ def leading_left(A: Array, count: int) -> Array:
 def tall(T: Array) -> Array:
     """The same matrices, transposed if they are wider than high; (d, k, ...) -> (d, k, ...) or (k, d, ...)."""
     return T if T.shape[0] >= T.shape[1] else T.swapaxes(0, 1)
-
-
-__all__ = ["gram_svd", "krylov_svd", "leading_left", "powers_in_doubt", "tall", "values_in_doubt"]

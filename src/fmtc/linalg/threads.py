@@ -30,6 +30,3 @@ def one_thread(user_api: str) -> AbstractContextManager[Any]:
         ``"blas"`` is limited in the whole process, ``"openmp"`` in the current thread.
     """
     return _thread_pools().limit(limits=1, user_api=user_api)
-
-
-__all__ = ["one_thread"]

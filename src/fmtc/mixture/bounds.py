@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from .steps import Common, Sums, freedom, level_parts
+from .cells import level_parts
+from .steps import Common, Sums, freedom
 
 Array = np.ndarray
 
@@ -50,7 +51,7 @@ def impossible_sums(sums: Sums, common: Common, levels: tuple[int, ...], n_rows:
         return f"has counts of concepts that are not those of {rows:g} rows"
     if not _close(sums.weights, common.weights(n)):
         return "has weights that do not follow from its counts"
-    if not _scatters(sums.scatter, sums.scatter) or not _scatters(_within(sums, common), sums.scatter):
+    if not _scatters(sums.scatter, sums.scatter) or not _scatters(sums.within(common), sums.scatter):
         return "has a scatter that is not positive semi-definite, as that of any rows is"
     for c, where in enumerate(level_parts(levels) if sums.levels.shape[1] else ()):
         part, weight = sums.levels[:, where], sums.level_weights[:, c]
@@ -118,18 +119,6 @@ def _scatters(part: Array, whole: Array) -> bool:
     if not (np.isfinite(part).all() and np.isfinite(np.trace(whole))):
         return False
     return bool(np.linalg.eigvalsh((part + part.T) / 2)[0] >= -1e-5 * max(float(np.trace(whole)), 0.0))
-
-
-def _means(sums: Sums, common: Common) -> Array:
-    """Mean rows of a silo's concepts; the common ones where it has no row."""
-    W = sums.weights
-    return np.where((W > 1e-10)[:, None], sums.means / np.maximum(W, 1e-300)[:, None], common.means)
-
-
-def _within(sums: Sums, common: Common) -> Array:
-    means = _means(sums, common)
-    within: Array = sums.scatter - (means.T * sums.weights) @ means
-    return within
 
 
 # ------------------------------------------------------------------------------------- what lies far beyond the others
@@ -205,10 +194,10 @@ def limited(
 
 def _measured(sums: Sums, common: Common, precision: Array) -> tuple[float, ...]:
     """How far a silo's means lie, how wide its rows, how far it has shifted; its rows and the sum of its weights."""
-    gap = _means(sums, common) - common.means
+    gap = sums.mean_rows(common) - common.means
     return (
         float(sums.weights @ np.einsum("jr,rs,js->j", gap, precision, gap)),
-        float((precision * _within(sums, common)).sum()),
+        float((precision * sums.within(common)).sum()),
         float(sums.drift[0] / sums.drift[1]) if sums.drift[1] > 0 else 0.0,
         float(sums.score[2]),
         float(sums.weights.sum()),
@@ -217,8 +206,8 @@ def _measured(sums: Sums, common: Common, precision: Array) -> tuple[float, ...]
 
 def _drawn_nearer(sums: Sums, common: Common, nearer: float, smaller: float) -> Sums:
     """A silo's sums with its means nearer to the common ones, and a smaller scatter of its rows about them."""
-    means = common.means + nearer * (_means(sums, common) - common.means)
-    scatter = smaller * _within(sums, common) + (means.T * sums.weights) @ means
+    means = common.means + nearer * (sums.mean_rows(common) - common.means)
+    scatter = smaller * sums.within(common) + (means.T * sums.weights) @ means
     spread = np.array([nearer**2 * sums.spread[0], sums.spread[1]])
     return replace(sums, means=means * sums.weights[:, None], scatter=(scatter + scatter.T) / 2, spread=spread)
 
@@ -283,15 +272,3 @@ def far_sizes(sizes: Array, most: float = SQUARES) -> Array:
     """Which silos' numbers are more than so many times the median; (m,) -> (m,), none of fewer than three."""
     limit = most * float(np.median(sizes))
     return (sizes > limit) & (len(sizes) >= FEWEST) & (limit > 0)
-
-
-__all__ = [
-    "far_columns",
-    "far_sizes",
-    "impossible_moments",
-    "impossible_products",
-    "impossible_steps",
-    "impossible_sums",
-    "limited",
-    "numbers_only",
-]

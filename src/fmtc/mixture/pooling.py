@@ -8,12 +8,14 @@ from functools import reduce
 
 import numpy as np
 
-from .steps import Common, Sums, freedom, level_parts
+from .cells import level_parts
+from .steps import Common, Sums, freedom
 
 Array = np.ndarray
 
 SPREAD = (1e-3, 10.0)  # b_j: from silos that share a concept to silos that have little in common
 DRIFT = (1e-4, 100.0)  # b_0
+# Chosen on mammography and on displays of seven segments, where a concept could keep to one value.
 LEAST = 0.5  # of the variance of all rows: what concepts vary by in a coordinate of few values
 SMOOTHING = 1.0  # rows of the overall profile of a category that each concept gets
 
@@ -170,27 +172,24 @@ def pooled(
     -------
     Common
     """
-    W, n = sums.weights, float(sums.counts.sum())
-    means = np.where((W > 1e-10)[:, None], sums.means / np.maximum(W, 1e-300)[:, None], common.means)
-    r = means.shape[1]
-    scatter = sums.scatter - (means.T * W) @ means
+    n, (k, r) = float(sums.counts.sum()), common.means.shape
     nu = pool.shrinkage * n
-    covariance = floored((scatter + nu * size * np.eye(r)) / (n + nu), floor)
-    k = len(W)
+    covariance = floored((sums.within(common) + nu * size * np.eye(r)) / (n + nu), floor)
     shares = np.full(k, 1 / k) if pool.even else np.maximum(sums.counts, 0) / n
     spread, drift = common.spread, common.drift
     if n_silos > 1:
         if pool.spread is None:
-            spread = _spread(sums, W)
+            spread = _spread(sums)
         if pool.drift is None and sums.drift[1] > 0:
             drift = float(np.clip(sums.drift[0] / sums.drift[1], *DRIFT))
-    return Common(means, (covariance + covariance.T) / 2, shares, _profiles(sums, levels), spread, drift)
+    means, covariance = sums.mean_rows(common), (covariance + covariance.T) / 2
+    return Common(means, covariance, shares, _profiles(sums, levels), spread, drift)
 
 
-def _spread(sums: Sums, W: Array) -> Array:
+def _spread(sums: Sums) -> Array:
     """B of each concept, its silos' evidence joined with that of an average concept."""
     numerator, denominator = sums.spread
-    known = denominator * (1 / np.maximum(W, 1e-12))  # the common mean was estimated from the same silos
+    known = denominator * (1 / np.maximum(sums.weights, 1e-12))  # the common mean was estimated from the same silos
     numerator = numerator + np.where(denominator > 0, known, 0.0)
     typical = max(float(numerator.sum()) / max(float(denominator.sum()), 1e-300), SPREAD[0])
     extra = float(denominator.mean())

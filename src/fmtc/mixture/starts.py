@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..linalg.arrays import to_numpy
-from .cells import Cells, blocks
+from .cells import Cells, blocks, level_parts
 from .steps import Common, Statistics
 
 Array = np.ndarray
@@ -58,10 +58,10 @@ def filled(cells: Cells) -> Iterator[tuple[slice, Array]]:
             yield b, numbers
             continue
         indicators = np.zeros((len(numbers), sum(cells.levels)))
-        for c, begin in enumerate(cells.starts):
+        for c, part in enumerate(level_parts(cells.levels)):
             codes = cells.codes[b, c]
             there = np.flatnonzero(codes >= 0)
-            indicators[there, codes[there] + begin] = CATEGORY_WEIGHT
+            indicators[there, codes[there] + part.start] = CATEGORY_WEIGHT
         yield b, np.hstack([numbers, indicators])
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import asarray_like, is_tensor, to_numpy
-from .cells import Cells, posteriors
+from ..linalg.arrays import asarray_like, to_numpy
+from .cells import Cells, level_parts, posteriors
 from .holes import Filled, completed
 
 Array = np.ndarray
@@ -105,6 +104,17 @@ class Sums:
     drift: Array  # 2, the same of b_0
     score: Array  # 3: log-likelihood less penalties; its part that integrates over the silo's own means; rows
 
+    def mean_rows(self, common: Common) -> Array:
+        """x̄_j; the common means for concepts without rows; (k, r)."""
+        W = self.weights
+        return np.where((W > 1e-10)[:, None], self.means / np.maximum(W, 1e-300)[:, None], common.means)
+
+    def within(self, common: Common) -> Array:
+        """Scatter within concepts about their mean rows; (r, r)."""
+        means = self.mean_rows(common)
+        within: Array = self.scatter - (means.T * self.weights) @ means
+        return within
+
 
 def packed(sums: Sums) -> Array:
     """All numbers of a silo's sums, one field after the other."""
@@ -119,11 +129,6 @@ def unpacked(numbers: Array, k: int, r: int, levels: tuple[int, ...]) -> Sums:
     if len(numbers) != ends[-1]:
         raise ValueError(f"{len(numbers)} numbers are not the sums of {k} concepts in {r} coordinates")
     return Sums(*(numbers[a:b].reshape(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)))
-
-
-def level_parts(levels: tuple[int, ...]) -> list[slice]:
-    """Where the levels of each category stand among those of all."""
-    return [slice(begin, end) for begin, end in pairwise((0, *accumulate(levels)))]
 
 
 def log_shares(shares: Array) -> Array:
@@ -207,7 +212,7 @@ def e_step(cells: Cells, own: Personal, covariance: Array) -> Expected:
         part = _scores(own, covariance, seen)
         n, s = np.zeros(k), np.zeros((k, len(seen)))
         for where, block in cells.blocks(rows, seen):
-            q, log_sum = posteriors(score_block(cells, where, block, part, own))
+            q, log_sum = posteriors(_score_block(cells, where, block, part, own))
             log_likelihood += float(log_sum.sum())
             n += to_numpy(q.sum(axis=0))
             s += to_numpy(q.T @ block)
@@ -241,9 +246,7 @@ def e_step(cells: Cells, own: Personal, covariance: Array) -> Expected:
 
 def _filled_scores(cells: Cells, part: Filled, own: Personal) -> Array:
     """Log of share times density of each concept, less a row's own constant; (b, k)."""
-    scores = log_shares(own.shares) - 0.5 * part.distances
-    extra = cells.category_scores(part.rows, own.profiles)
-    return scores if extra is None else scores + extra
+    return cells.with_categories(log_shares(own.shares) - 0.5 * part.distances, part.rows, own.profiles)
 
 
 @dataclass(frozen=True)
@@ -269,11 +272,10 @@ def _scores(own: Personal, covariance: Array, seen: Array) -> _Linear:
     )
 
 
-def score_block(cells: Cells, where: Any, block: Any, part: _Linear, own: Personal) -> Any:
+def _score_block(cells: Cells, where: Any, block: Any, part: _Linear, own: Personal) -> Any:
     """Log of share times density of each concept, less a row's own constant; (b, seen) -> (b, k)."""
     scores = block @ asarray_like(part.V, block) + asarray_like(part.c, block)
-    extra = cells.category_scores(where, own.profiles)
-    return scores if extra is None else scores + (asarray_like(extra, block) if is_tensor(block) else extra)
+    return cells.with_categories(scores, where, own.profiles)
 
 
 def row_scores(cells: Cells, own: Personal, covariance: Array, *, normalized: bool = True) -> tuple[Array, Array]:
@@ -285,7 +287,7 @@ def row_scores(cells: Cells, own: Personal, covariance: Array, *, normalized: bo
     for rows, seen in cells.large_patterns:
         part = _scores(own, covariance, seen)
         for where, block in cells.blocks(rows, seen):
-            scores[where] = to_numpy(score_block(cells, where, block, part, own))
+            scores[where] = to_numpy(_score_block(cells, where, block, part, own))
             block = to_numpy(block)
             level = len(seen) * LOG_2PI + part.log_det if normalized else 0.0
             constant[where] = -0.5 * (((block @ part.precision) * block).sum(axis=1) + level)

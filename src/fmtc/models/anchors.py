@@ -92,12 +92,14 @@ class AnchorModel(ClientModel):
         return (self.high - self.low) / 4
 
     @property
+    def _metric(self) -> Array:
+        """What squared distances are taken in; r x r."""
+        return np.eye(self.anchors.shape[1]) if self.precision is None else self.precision
+
+    @property
     def log_shares(self) -> Array:
         """Of the clusters of a mixture; (k,)."""
-        assert self.shares is not None
-        shares = np.zeros(self.k)
-        np.add.at(shares, self.clusters, self.shares)
-        return np.log(np.maximum(shares, 1e-12))
+        return np.log(np.maximum(np.bincount(self.clusters, self.shares, self.k), 1e-12))
 
     # ---------------------------------------------------------------------------------------------- new rows
 
@@ -121,12 +123,9 @@ class AnchorModel(ClientModel):
         return -0.5 * squares / self.width**2 if self.precision is None else self.log_shares - 0.5 * squares
 
     def _squares(self, X: Any) -> Array:
-        E = self.coordinates(X)
-        if self.precision is None:
-            gap = (E * E).sum(axis=1)[:, None] + (self.anchors**2).sum(axis=1) - 2 * E @ self.anchors.T
-        else:
-            V = self.precision @ self.anchors.T
-            gap = (E @ self.precision * E).sum(axis=1)[:, None] + (self.anchors.T * V).sum(axis=0) - 2 * E @ V
+        E, precision = self.coordinates(X), self._metric
+        V = precision @ self.anchors.T
+        gap = (E @ precision * E).sum(axis=1)[:, None] + (self.anchors.T * V).sum(axis=0) - 2 * E @ V
         found = np.full((len(E), self.k), NO_ANCHOR)
         for cluster in np.unique(self.clusters):
             found[:, cluster] = np.maximum(gap[:, self.clusters == cluster].min(axis=1), 0.0)
@@ -175,7 +174,7 @@ class AnchorModel(ClientModel):
         """Minus half the squared distance to the nearest anchor of each cluster, in units of its width."""
         levels = base.sizes_of(self.levels)
         E = self._onnx_coordinates(w, X, levels)
-        precision = np.eye(len(self.basis[0])) if self.precision is None else self.precision
+        precision = self._metric
         V = precision @ self.anchors.T
         own = w("ReduceSum", w("Mul", w("MatMul", E, w.numbers(precision)), E), w.integers([1]), keepdims=1)
         gap = w("Add", w("Sub", own, w("MatMul", E, w.numbers(2 * V))), w.numbers((self.anchors.T * V).sum(axis=0)))

@@ -303,6 +303,7 @@ def softmax(scores: Array, dtype: Any, scale: Array | float = 1.0) -> Array:
     return np.where(tied, np.nextafter(most, P.dtype.type(0)), P)
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def finite(Y: Array) -> Array:
     """The same projections, or an error: NaN and infinity in a row show in every column of its projection."""
     if not np.isfinite(float(Y.sum())) and not namespace(Y).isfinite(Y).all():  # the sum alone may just be too large

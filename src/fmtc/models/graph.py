@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import NotFiniteError
 from ..kernels.centers import row_norms
 from ..kernels.encoding import expanded, expanded_width
 from ..kernels.lift import Lift
@@ -28,9 +27,9 @@ Array = np.ndarray
 class GraphModel(ClientModel):
     """What a client keeps for good of the graph view: enough to label new rows as they come, and no training row.
 
-    With unit centres, the nearest one has the largest product with a projected row, whatever the row's own norm: one
-    product with the d x k matrix W Cᵀ decides. Probabilities are then those of equally likely round Gaussians, whose
-    common variance per coordinate is the training rows' mean squared distance to their centre over k.
+    With unit centres, the nearest one has the largest product with a projected row. Probabilities are then those of
+    equally likely round Gaussians, whose common variance per coordinate is the training rows' mean squared distance to
+    their centre over k.
     """
 
     kind: ClassVar[str] = "graph"
@@ -117,22 +116,15 @@ class GraphModel(ClientModel):
 
     # ---------------------------------------------------------------------------------------------- new rows
 
-    def numbers(self, X: Any) -> Any:
-        """New rows as columns of numbers: categories expanded, missing numbers filled."""
-        X = expanded(X, base.sizes_of(self.levels))
-        if self.fill is None or sp.issparse(X) or is_tensor(X) or np.isfinite(_total(X)):
-            return X
-        return np.where(np.isnan(X), self.fill.astype(X.dtype), X)
-
     def design(self, X: Any) -> Any:
-        """New rows as the columns that W takes."""
-        X = self.numbers(X)
+        """New rows as the columns that W takes: categories expanded, missing numbers filled, then lifted."""
+        X = expanded(X, base.sizes_of(self.levels))
+        if self.fill is not None and not sp.issparse(X) and not is_tensor(X) and np.isnan(X).any():
+            X = np.where(np.isnan(X), self.fill.astype(X.dtype), X)
         if self.lift is None:
             return X
         assert self.stretch is not None
-        if not is_tensor(X) and not np.isfinite(_total(X)) and not np.isfinite(X).all():
-            raise NotFiniteError("the rows hold NaN, infinity, or values too large for their number format")
-        return self.lift.apply(Scaling(self.stretch, self.fill).apply(shiftable(X, self.fill)))
+        return self.lift.apply(Scaling(self.stretch, self.fill).apply(base.finite(shiftable(X, self.fill))))
 
     def scaled(self, X: Any) -> Any:
         """New rows in the units of the graph: distances between them are those that it was made of."""
@@ -145,82 +137,45 @@ class GraphModel(ClientModel):
 
     def assign(self, X: Any) -> Array:
         """Cluster of each new row; (n, d) -> (n,)."""
-        X = self.design(X)
-        if self.precision is not None:
-            return base.blockwise(X, self.keep, lambda block: self._of_mixture(block)[0].argmax(axis=1))
-        V = to_device_of(self.W @ self.centers.T, X)
-        allowed = 0 if self.lacks is None else to_device_of(self.log_shares, X)
-        return base.blockwise(
-            X, self.keep, lambda block: (base.finite(self._centred(block) @ V) + allowed).argmax(axis=1)
-        )
+        return self._scored(X)[0].argmax(axis=1)
 
     def probabilities(self, X: Any) -> Array:
         """Probability of each cluster; (n, d) -> (n, k)."""
-        V, allowed = self.W @ self.centers.T, self.log_shares
-        variance = max(self.spread / np.isfinite(allowed).sum(), 1e-12)
-
-        def of_mixture(block: Any) -> Array:
-            scaled, Y = self._of_mixture(block)
-            return base.softmax(scaled, self.W.dtype, Y[:, -1:])
-
-        def of_unit_centers(block: Any) -> Array:
-            rows = self._centred(block)
-            score = (rows @ V).astype(np.float64) + allowed  # cosine to each centre, times the row's norm
-            gap = (score - score.max(axis=1, keepdims=True)) / row_norms(base.finite(rows @ self.W))
-            # of two centres as near as numbers can tell, the one that `assign` takes has more
-            tie = 1 - 4 * float(np.finfo(V.dtype).eps)
-            P = np.where(gap == 0, 1.0, np.minimum(np.exp(gap / variance), tie))
-            return (P / P.sum(axis=1, keepdims=True)).astype(V.dtype, copy=False)
-
-        return base.blockwise(self.design(X), self.keep, of_unit_centers if self.precision is None else of_mixture)
+        return base.softmax(self._scored(X)[0], self.W.dtype, self._variance)
 
     def scores(self, X: Any) -> Array:
         """Log of share times density of each cluster, of the direction alone; with unit centres, the cosine to each."""
-        return self._scored(X.astype(np.float64))[:, :-2]
+        return self._scored(X.astype(np.float64))[0]
 
     def row_scores(self, X: Any) -> RowScores:
         """Scores and density of the direction, and log of the length; with unit centres the largest cosine is both."""
-        found = self._scored(X)
-        return base.as_row_scores(found[:, :-2], found[:, -2], found[:, -1])
+        scores, Z, length = self._scored(X)
+        if self.precision is None:
+            return base.as_row_scores(scores, scores.max(axis=1), length)
+        density = posteriors(scores)[1] - 0.5 * np.einsum("ij,ij->i", Z @ self.precision, Z)
+        return base.as_row_scores(scores, density, length)
 
     @property
     def low_only(self) -> bool:
         """Whether rows are not centred, so that 0 is what the model knows least."""
         return self.mean is None
 
-    def _scored(self, X: Any) -> Array:
-        """Score of each cluster, log-density and log of the length of the projection; (n, d) -> (n, k + 2)."""
-        lacks, precision = None if self.shares is None else self.shares <= 0, self.precision
+    @property
+    def _variance(self) -> float:
+        """What scores are divided by for log-probabilities: with unit centres, the variance of a coordinate."""
+        return 1.0 if self.precision is not None else max(self.spread / np.isfinite(self.log_shares).sum(), 1e-12)
 
-        def of_unit_centers(block: Any) -> Array:
-            Y = to_numpy(double(base.finite(self._centred(block) @ to_device_of(self.W, block))))
-            norm = row_norms(Y)
-            scores = Y / norm @ self.centers.T.astype(np.float64)
-            scores = scores if lacks is None else np.where(lacks, -np.inf, scores)
-            return np.column_stack([scores, scores.max(axis=1), np.log(norm)])
+    def _scored(self, X: Any) -> tuple[Array, Array, Array]:
+        """Score of each cluster, projections of length 1 and log of their lengths; (n, k), (n, k), (n,)."""
 
-        def of_mixture(block: Any) -> Array:
-            scaled, Y = map(to_numpy, self._of_mixture(block))
-            scores, Z = scaled / Y[:, -1:], Y[:, :-1] / Y[:, -1:]
-            density = posteriors(scores)[1] - 0.5 * np.einsum("ij,ij->i", Z @ precision, Z)
-            return np.column_stack([scores, density, np.log(Y[:, -1])])
+        def projected(block: Any) -> Array:
+            mean = None if self.mean is None else to_device_of(self.mean, block)
+            Y = to_numpy(double(base.finite(Rows(block, mean) @ to_device_of(self.W, block))))
+            return np.hstack([Y, row_norms(Y)])
 
-        return base.blockwise(self.design(X), self.keep, of_unit_centers if precision is None else of_mixture)
-
-    def _centred(self, block: Any) -> Rows:
-        return Rows(block, None if self.mean is None else to_device_of(self.mean, block))
-
-    def _of_mixture(self, block: Any) -> tuple[Array, Array]:
-        """Log of share times density of each cluster, times |y|, and (y, |y|), y the projection.
-
-        The density is that of y / |y|, up to a constant of the row. Times |y|, its log is linear in (y, |y|): one
-        product more, of k columns, gives it; (n, d) -> (n, k), (n, k + 1).
-        """
-        V, c = self._linear()
-        W = to_device_of(np.pad(self.W, ((0, 0), (0, 1))), block)  # one more column, for the norm
-        Y = double(self._centred(block) @ W)
-        Y[:, -1:] = base.finite(row_norms(Y))
-        return Y @ to_device_of(np.vstack([V, c]), Y), Y
+        Y, (V, c) = base.blockwise(self.design(X), self.keep, projected), self._linear()
+        Z, norm = Y[:, :-1] / Y[:, -1:], Y[:, -1]
+        return Z @ V + c, Z, np.log(norm)
 
     def _linear(self) -> tuple[Array, Array]:
         """V and c: scores of a projection y of length 1 are y V + c, but for what all clusters share."""
@@ -234,7 +189,9 @@ class GraphModel(ClientModel):
 
     def member(self, presence: Presence | None) -> Member:
         """Where its concepts lie along the features."""
-        found = graph_signatures(self.W, self.centers, base.weights_of(presence, self.shares, self.k))
+        centers = self.centers.astype(np.float64)
+        away = centers - base.weights_of(presence, self.shares, self.k) @ centers
+        found = away @ self.W.T.astype(np.float64)  # W_t (c_tj - c̄_t), c̄_t the weighted mean of the centres
         if self.stretch is not None and self.lift is None:
             found = found * self.stretch
         return Member(found, self.columns(found.shape[1]), self.presence(presence))
@@ -328,8 +285,7 @@ class GraphModel(ClientModel):
         unit = w.unit_rows(w("MatMul", rows, w.numbers(self.W)))
         V, c = self._linear()
         if self.precision is None:  # scores and what is allowed, times how sharp clusters are
-            sharpness = 1 / max(self.spread / np.isfinite(c).sum(), 1e-12)
-            scores = w("Mul", w("MatMul", unit, w.numbers(V)), w.numbers(sharpness))
+            scores = w("Mul", w("MatMul", unit, w.numbers(V)), w.numbers(1 / self._variance))
             scores = scores if self.lacks is None else w("Add", scores, w.numbers(c))
         else:
             scores = w("Add", w("MatMul", unit, w.numbers(V)), w.numbers(c))
@@ -347,16 +303,4 @@ def project(X: Any, W: Array, mean: Array | None, keep: Array | None = None) -> 
     return base.blockwise(X, keep, answer)
 
 
-def graph_signatures(W: Array, centers: Array, weights: Array) -> Array:
-    """s_tj = W_t (c_tj - c̄_t), c̄_t the weighted mean of the centres; (d, q), (k, q), (k,) -> (k, d)."""
-    centers = np.asarray(centers, dtype=np.float64)
-    return np.asarray((centers - weights @ centers) @ np.asarray(W, dtype=np.float64).T)
-
-
-def _total(X: Array) -> float:
-    """Sum of all entries: not finite if one of them is not, or if it is too large."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        return float(X.sum(dtype=np.float64))
-
-
-__all__ = ["GraphModel", "graph_signatures", "project"]
+__all__ = ["GraphModel", "project"]

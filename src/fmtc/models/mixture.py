@@ -12,7 +12,7 @@ from scipy.linalg import solve_triangular
 from ..kernels.encoding import codes, expanded, expanded_width
 from ..kernels.ranks import Calibration, RowScores
 from ..kernels.scaling import Scaling, shiftable
-from ..mixture.cells import Cells, Scaled, posteriors
+from ..mixture.cells import Cells, Scaled, level_parts, posteriors
 from ..mixture.steps import Personal, log_shares, row_scores
 from . import base
 from .base import BLOCK, LATER, ClientModel, Drawn, Member, Parts, Presence, Steps, Units
@@ -34,13 +34,12 @@ class Frame:
     origin: Array | None = None  # r, subtracted from coordinates
 
     @classmethod
-    def of(
-        cls, d: int, scaling: Scaling | None, levels: tuple[int, ...], axes: Array | None, origin: Array | None
-    ) -> Frame:
+    def of(cls, scaling: Scaling | None, levels: tuple[int, ...], axes: Array | None, origin: Array | None) -> Frame:
         """The frame of a run."""
-        units = Scaling(np.ones(d)) if scaling is None else scaling
-        codes_ = np.array(levels, np.int64) if any(levels) else None
-        return cls(None if scaling is None else units.stretch, units.shift, units.keep, codes_, axes, origin)
+        sizes = np.array(levels, np.int64) if any(levels) else None
+        if scaling is None:
+            return cls(None, None, None, sizes, axes, origin)
+        return cls(scaling.stretch, scaling.shift, scaling.keep, sizes, axes, origin)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -223,11 +222,15 @@ class MixtureModel(ClientModel):
     # ----------------------------------------------------------------------------------------- what clusters are
 
     def member(self, presence: Presence | None) -> Member:
-        """Where its concepts lie along the features."""
-        weights, centers = base.weights_of(presence, self.shares, self.k), self.centers
-        found = mixture_signatures(self.means, self.covariance, self.profiles, weights, self.frame.axes)
-        columns = self.columns(found.shape[1])
-        return Member(found, columns, self.presence(presence), centers - weights @ centers)
+        """Means less the silo's mean, in common standard deviations within clusters, then differences of profiles.
+
+        In principal axes: as columns in the units of the run.
+        """
+        weights, centers, axes = base.weights_of(presence, self.shares, self.k), self.centers, self.frame.axes
+        away, spread = self.means - weights @ self.means, np.sqrt(np.maximum(np.diag(self.covariance), 1e-300))
+        profiles = EVEN * (self.profiles - weights @ self.profiles)
+        found = np.hstack([away / spread, profiles]) if axes is None else away @ axes.T
+        return Member(found, self.columns(found.shape[1]), self.presence(presence), centers - weights @ centers)
 
     def directions(self) -> tuple[Array, Array]:
         """Centres less that of all rows, in common units."""
@@ -252,10 +255,10 @@ class MixtureModel(ClientModel):
         seen = np.flatnonzero(np.isfinite(z))
         parts = np.zeros(len(z) + self.profiles.shape[1])
         parts[seen] = np.linalg.solve(self.covariance[np.ix_(seen, seen)], gap[seen]) * (z - middle)[seen]
-        for code, begin in zip(cells.codes[0].tolist(), cells.starts, strict=True):
+        for code, part in zip(cells.codes[0].tolist(), level_parts(cells.levels), strict=True):
             if code >= 0:
-                ratio = self.profiles[first, begin + code] / self.profiles[second, begin + code]
-                parts[len(z) + begin + code] = np.log(ratio)
+                at = part.start + code
+                parts[len(z) + at] = np.log(self.profiles[first, at] / self.profiles[second, at])
         return Parts(np.arange(len(parts)), parts, start)
 
     def borders(self, x: Any, first: int) -> Steps | None:
@@ -330,16 +333,4 @@ class MixtureModel(ClientModel):
         return rows if frame.keep is None else w.unit_rows(rows)
 
 
-def mixture_signatures(means: Array, covariance: Array, profiles: Array, weights: Array, axes: Array | None) -> Array:
-    """Means less the silo's mean, in common standard deviations within clusters, then differences of profiles.
-
-    In principal axes: as columns in the units of the run; (k, r), (r, r), (k, l), (k,), (d, r) -> (k, f).
-    """
-    away = means - weights @ means
-    if axes is not None:
-        return np.asarray(away @ axes.T)
-    spread = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
-    return np.hstack([away / spread, EVEN * (profiles - weights @ profiles)])
-
-
-__all__ = ["Frame", "MixtureModel", "mixture_signatures"]
+__all__ = ["Frame", "MixtureModel"]

@@ -10,11 +10,8 @@ import numpy as np
 
 from ..describe import Atlas, Features, draw
 from ..describe.words import SUMMED
-from ..mixture.steps import Common, packed, unpacked
-from ..models import Member, Presence
-from ..models.base import weights_of
-from ..models.graph import graph_signatures
-from ..models.mixture import mixture_signatures
+from ..mixture.steps import Common, Personal, packed, unpacked
+from ..models import Frame, GraphModel, Member, MixtureModel, Presence
 from ..models.shared import GraphShared, MixtureShared, Shared
 from ..privacy.rules import PRESENT
 from ..settings import Settings
@@ -126,27 +123,21 @@ ALL = ""  # in place of a silo's name, where only all of them together are known
 def _mixture(server: MixtureServer, settings: Settings) -> dict[str, Member]:
     """Concepts of a mixture over columns."""
     mixture = server.mixture.best(1)
-    order, axes = mixture.order, mixture.axes
-    scaling, k = server.scaling, mixture.means.shape[1]
+    common, order = mixture.common(0), mixture.order
+    frame = Frame.of(server.scaling, settings.levels, mixture.axes, None)
 
-    def member(means: Array, profiles: Array, weights: Array, presence: Presence | None) -> Member:
-        signatures = mixture_signatures(means, mixture.covariance[0], profiles, weights, axes)
-        away = signatures if axes is not None else np.hstack([means - weights @ means, profiles - weights @ profiles])
-        r = away.shape[1] - profiles.shape[1]
-        stretch = np.ones(r) if scaling is None else scaling.stretch[:r]
-        amounts = np.hstack([away[:, :r] * stretch, away[:, r:]])
-        keep = None if scaling is None else scaling.keep
-        return Member(signatures, np.arange(signatures.shape[1]) if keep is None else keep, presence, amounts)
+    def member(own: Personal | Common, presence: Presence | None = None) -> Member:
+        means, shares, profiles = own.means[order], own.shares[order], own.profiles[order]
+        return MixtureModel(frame, means, common.covariance, shares, profiles).member(presence)
 
     if not server.parts:
-        shares = mixture.shares[0][order]
-        return {ALL: member(mixture.means[0][order], mixture.profiles[0][order], shares / shares.sum(), None)}
+        return {ALL: member(common)}
     levels = category_levels(mixture.axes, settings)
     found = {}
     for cid, own in known_parameters(mixture, server.parts, levels, pool_of(settings)).items():
         if cid in server.presence:
-            presence = _presence(server.presence[cid], server.parts[cid][:k][order])
-            found[cid] = member(own.means[order], own.profiles[order], weights_of(presence, None, k), presence)
+            counts = server.parts[cid][: len(order)][order]
+            found[cid] = member(own, _presence(server.presence[cid], counts))
     return found
 
 
@@ -154,15 +145,11 @@ def _summed(server: Framed) -> dict[str, Member]:
     """Concepts of the graph view where only sums are known: the mean projection, and the common means in its frame."""
     if server.mixture is None:
         return {}
-    centers = server.mixture.best(1).means[0]
-    found = graph_signatures(server.reference, centers, np.full(len(centers), 1 / len(centers)))
-    keep = None if server.scaling is None else server.scaling.keep
-    return {ALL: Member(found, np.arange(found.shape[1]) if keep is None else keep)}
+    return {ALL: _projecting(server, server.reference, server.mixture.best(1).means[0]).member(None)}
 
 
 def _graph(server: Finished, settings: Settings) -> dict[str, Member]:
     """Concepts of the graph view: W_t (c_tj - c̄_t)."""
-    keep = None if server.scaling is None else server.scaling.keep
     centers_of: Mapping[str, Array] = server.centers
     if server.parts and server.mixture is not None:
         known = known_parameters(server.mixture, server.parts, (), settle_pool(settings))
@@ -173,11 +160,15 @@ def _graph(server: Finished, settings: Settings) -> dict[str, Member]:
         if cid not in centers_of or cid not in place:
             continue
         counts = server.parts[cid][: len(shares)] if cid in server.parts else (server.orders[cid] >= 0).astype(float)
-        presence = _presence(shares, counts)
-        centers = centers_of[cid]
-        signatures = graph_signatures(server.W[:, :, place[cid]], centers, weights_of(presence, None, len(centers)))
-        members[cid] = Member(signatures, np.arange(signatures.shape[1]) if keep is None else keep, presence)
+        model = _projecting(server, server.W[:, :, place[cid]], centers_of[cid])
+        members[cid] = model.member(_presence(shares, counts))
     return members
+
+
+def _projecting(server: Finished | Framed, W: Array, centers: Array) -> GraphModel:
+    """A model of the graph view for columns in the units of the run, to ask where its concepts lie."""
+    keep = None if server.scaling is None else server.scaling.keep
+    return GraphModel(W, centers, 1.0, None, None if keep is None else np.ones(len(keep)), keep)
 
 
 def _presence(shares: Array, counts: Array) -> Presence:

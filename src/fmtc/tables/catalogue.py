@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,7 @@ from ..errors import SHOWN, joined, listed
 from ..schema import CATEGORY
 from ..wording import PARAMETERS, Wording
 from .findings import ALIKE, ERROR, LIMIT, NAMED, NOTE, Finding, Unit, bounded, nearest_unit
-from .guess import CONSTANT, DATES, IDENTIFIER, STRAYS, TEXT, Judged, nature
-from .parts import column_kind, example_of
+from .guess import CONSTANT, IDENTIFIER, Judged
 
 if TYPE_CHECKING:
     from .columns import Columns
@@ -22,19 +20,25 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------ one column or row
 
 DOUBTS = {
-    "durations": "column {column} holds durations: omit it{drop_it}, or write them as numbers:\n"
-    '  table["{name}"] = table["{name}"].dt.total_seconds()',
-    "dates": "column {column} holds dates (such as {example}), and a date is no quantity. Omit it{drop_it}, or write "
-    'what matters about it as a number first:\n  table["days"] = (pandas.to_datetime(table["{name}"]) - '
-    'pandas.Timestamp("2020-01-01")).dt.days\n  table = table.drop(columns="{name}")',
+    "durations": "column {column} holds durations: omit it{drop_it}, or write them as numbers: "
+    'table["{name}"].dt.total_seconds()',
+    "dates": "column {column} holds dates (such as {example}), and a date is no quantity: omit it{drop_it}, or write "
+    'what matters about it as a number, such as days since an event: (pandas.to_datetime(table["{name}"]) - '
+    'pandas.Timestamp("2020-01-01")).dt.days',
     "type": "column {column} holds values of type {kind}, neither numbers nor words: omit it{drop}",
     "text": "column {column} holds free text (such as {example!r}): cluster by its words{words_of_it}, or omit "
     "it{drop_it}",
     "strays": "column {column} holds numbers, but {word!r} in {at}: correct it, count such words as "
     "missing{number}, take the column as a category{category}, or omit it{drop}",
+    "codes": "column {column} holds numbers, but {word!r} in {at}: correct it, count such words as missing {codes}, or "
+    "omit it{drop}",
     "words": "column {column} holds {n} different words (such as {example!r}), too many for a category: omit it{drop}, "
     "cluster by its words{words_of}, or insist{category}",
     "names rows": "column {column} holds {n} different words, which name rows: omit it, or make it the index",
+    "no numbers": "column {column} holds words (such as {example!r}), where only numbers can be clustered: convert "
+    "them to numbers, omit it{drop}, name it as {roles}, or give all clients a schema (fmtc check FILES --write-schema "
+    "schema.toml)",
+    "no name": "a column has no name (perhaps row numbers): give it a name, or omit it{drop_it}",
     "dominant": "{column} is {share:.1f} % of the variance of all columns and decides the clusters alone: give columns "
     "the same weight{scale}, or omit it{drop}",
     "far": "row {row} has {value:.3g} in {where}, far from all others, and may become a cluster of its own: correct or "
@@ -66,7 +70,9 @@ def words_of(doubt: Finding, wording: Wording = PARAMETERS) -> str:
         "words_of_it": way("text_column", name, column=name),
         "number": way("as_types", f"number:{name}", column=name),
         "category": way("as_types", f"category:{name}", column=name),
+        "codes": wording.as_missing(doubt.facts.get("words", ())),
         "scale": way("scale", "global"),
+        "roles": " or ".join(map(wording.option, ("id_column", "label_column", "silo_column"))),
         "column": called(doubt.column),
         "where": called(doubt.column),
         "name": name,
@@ -84,25 +90,21 @@ def plain(column: str | int) -> str:
     return f"column {column}" if isinstance(column, int) else column
 
 
-def codes_of(found: Sequence[Finding], wording: Wording = PARAMETERS, *, of_silo: bool = False) -> str:
-    """A sentence about codes for missing values, or part of one about a silo; empty if there are none.
+def codes_of(found: Sequence[Finding], wording: Wording = PARAMETERS) -> str:
+    """A sentence about codes for missing values; empty if there are none.
 
     What helps is an option, which is for all columns, or a schema, where other columns hold such values too.
     """
     if not found:
         return ""
-    shown = "{} ({code:g} in {n:,} rows, else from {nearest:g} on)"
-    begin, separator = "seems to hold codes for missing values in", ", "
-    if not of_silo:
-        shown = "{} is {code:g} in {n:,} rows and else from {nearest:g} on"
-        begin, separator = "codes for missing values?", "; "
-    columns = joined([shown.format(called(one.column), **one.facts) for one in found], separator)
+    shown = "{} is {code:g} in {n:,} rows and else from {nearest:g} on"
+    columns = joined([shown.format(called(one.column), **one.facts) for one in found], "; ")
     alone = list(dict.fromkeys(one.facts["code"] for one in found if one.facts["alone"]))
     others = {one.column: one.facts["code"] for one in found if not one.facts["alone"]}
     ways = [wording.counted(alone)] if alone else []
     if others:
         ways.append(wording.listed(joined([f"missing = [{code:g}] for {plain(n)!r}" for n, code in others.items()])))
-    return f"{begin} {columns}: {', and '.join(ways)}"
+    return f"codes for missing values? {columns}: {', and '.join(ways)}"
 
 
 def missing_of(counts: Mapping[str, int], n_cells: int) -> str:
@@ -213,6 +215,10 @@ class _Group:
         return self.findings[0]
 
     @property
+    def name(self) -> str | int:
+        return _name(self.columns, self.first.silo, self.first.column)
+
+    @property
     def here(self) -> dict[int, str]:
         return {f.column: _called(self.columns, f.silo, f.column) for f in self.findings}
 
@@ -251,9 +257,7 @@ SENTENCES: dict[str, Callable[[_Group], str]] = {
         f"has {g.listed}, which {'no other client has' if g.number == 1 else f'only {g.number:.0f} clients have'}"
     ),
     "spelling": lambda g: f"spells names differently (case, blanks or punctuation): {_spellings(g)}",
-    "no name": lambda g: (
-        f"has a column without a name (perhaps row numbers): give it a name, or omit it{g.wording.way('drop', '')}"
-    ),
+    "no name": lambda g: words_of(Finding.of_column("no name", ""), g.wording),
     "text": lambda g: _text_sentence(g),
     "empty": lambda g: f"has no value at all in {g.listed}{g.stops(': omit the column everywhere')}",
     "missing": lambda g: f"has missing values in {g.counted}{g.stops(': fill them, or omit those rows or columns')}",
@@ -288,10 +292,7 @@ SENTENCES: dict[str, Callable[[_Group], str]] = {
         f"has {g.listed}, which seem{'s' if len(g.findings) == 1 else ''} to name rows: name it as "
         f"{g.wording.option('id_column')}, omit it{g.wording.way('drop')}, or say in a schema that it is a number"
     ),
-    "dominant": lambda g: (
-        f"has {g.number:.1f} % of the variance of all columns in {g.listed}: give columns the same "
-        f"weight{g.wording.way('scale')}"
-    ),
+    "dominant": lambda g: words_of(Finding.of_column("dominant", g.name, share=g.number), g.wording),
     "constant": lambda g: (
         f"has the same value in all rows of {'every client' if g.number else 'this client'} in {g.listed}, which "
         "cannot help there"
@@ -333,23 +334,37 @@ def explain(
     ["has missing values in 'dose' (3): fill them, or omit those rows or columns"]
     """
     known = columns or {}
-    grouped: dict[tuple[str, str, float, Any], list[Finding]] = {}
+    grouped: dict[tuple[Any, ...], list[Finding]] = {}
     for f in findings:
         if f.silo == silo and severity in (None, f.severity):
-            shared = 0.0 if f.code in _COUNTS else f.number
-            kind: Any = ""
+            number: float = 0.0 if f.code in _COUNTS else f.number
+            kind: Any = None
+            name = _name(known, silo, f.column)
             if f.code == "text":
-                shared, kind = bool(shared), _held_by(known.get(silo), f.column)[0]
+                number, kind = bool(number), name if isinstance(name, str) else None
             if f.code == "unit":
-                kind = unit_of(f.number, _called(known, silo, f.column))
-            grouped.setdefault((f.severity, f.code, shared, kind), []).append(f)
-    groups = {key: _Group(key[2], group, known, wording) for key, group in grouped.items()}
-    return [SENTENCES[code](group) for (_, code, *_), group in groups.items()]
+                kind = unit_of(number, called(name))
+            grouped.setdefault((f.severity, f.code, number, kind), []).append(f)
+    return [SENTENCES[key[1]](_Group(key[2], group, known, wording)) for key, group in grouped.items()]
+
+
+def _name(columns: Mapping[str, Columns], silo: str, place: int) -> str | int:
+    names = columns[silo].names if silo in columns else None
+    return place if names is None else names[place]
 
 
 def _called(columns: Mapping[str, Columns], silo: str, place: int) -> str:
-    names = columns[silo].names if silo in columns else None
-    return f"column {place}" if names is None else repr(names[place])
+    return called(_name(columns, silo, place))
+
+
+def _text_sentence(group: _Group) -> str:
+    if isinstance(group.name, str):
+        return words_of(group.columns[group.first.silo].doubt(group.first.column), group.wording)
+    why = "others have numbers there" if group.number else "only numbers can be clustered"
+    return (
+        f"has cells that are no numbers in {group.listed}, but {why}: convert them to numbers, omit "
+        f"them{group.wording.way('drop')}, or give all clients a schema"
+    )
 
 
 def _spellings(group: _Group) -> str:
@@ -397,47 +412,6 @@ def _times(number: float) -> str:
 
 def _side(finding: Finding) -> str:
     return f"({abs(finding.number):.0f} {'above' if finding.number > 0 else 'below'})"
-
-
-def _held_by(columns: Columns | None, place: int) -> tuple[str, list[str], str]:
-    """What a column without numbers holds, as `nature` says, and in parentheses, as far as the column is available."""
-    if columns is None or columns.names is None:
-        return "", [], ""
-    column = columns.content.to_series(place)
-    kind, found = nature(column)
-    if kind == DATES:
-        return kind, found, f"(dates, such as {found[0]})"
-    if column_kind(column) != "text":
-        return "", [], f"({column_kind(column)})"
-    return kind, found, f"(such as {(found[0] if kind == TEXT else example_of(column))!r})"
-
-
-def _text_sentence(group: _Group) -> str:
-    """One sentence about columns that hold no numbers but the same kind of words."""
-    columns, way = group.columns.get(group.first.silo), group.wording.way
-    held = {f.column: _held_by(columns, f.column) for f in group.findings}
-    kind = held[group.first.column][0]
-    samples = joined([f"{group.here[column]} {shown}".strip() for column, (*_, shown) in held.items()])
-    names = [] if columns is None or columns.names is None else [columns.names[column] for column in held]
-    if kind == TEXT:
-        its, it = ("its words", "it") if len(names) == 1 else ("the words of one", "them")
-        ways = f"cluster by {its}{way('text_column', names[0])}, or omit {it}{way('drop', *names)}"
-        return f"has free text in {samples}: {ways}"
-    if kind == STRAYS:
-        words = dict.fromkeys(word for _, found, _ in held.values() for word in found)
-        kinds = shlex.quote("number:" + ",".join(names))
-        flags = f"(by a schema: fmtc check FILES --as {kinds} --write-schema schema.toml)"
-        flags = group.wording.as_missing(words) if len(words) <= SHOWN else flags
-        return f"has words among the numbers in {samples}: correct such words, or count them as missing {flags}"
-    why = "but others have numbers there" if group.number else "but only numbers can be clustered"
-    roles = " or ".join(map(group.wording.option, ("id_column", "label_column", "silo_column")))
-    advice = (
-        f"convert them to numbers, omit them{way('drop')}, name them as {roles}, or give all clients a schema (fmtc "
-        "check FILES --write-schema schema.toml)"
-    )
-    if kind == DATES:
-        advice = f"write what matters about them as a number, such as days since an event, or omit them{way('drop')}"
-    return f"has cells that are no numbers in {samples}, {why}: {advice}"
 
 
 __all__ = ["done_with", "explain", "questions_about", "words_of"]

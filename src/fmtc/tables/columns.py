@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import scipy.sparse as sp
 
 from ..errors import DataError
-from ..schema import Schema
+from ..schema import Schema, is_number, is_text, numbers_in
 from .catalogue import done_with, questions_about
-from .guess import CONSTANT, IDENTIFIER
+from .findings import Finding, Kind
+from .guess import CONSTANT, IDENTIFIER, odd
 from .parts import Part, judged_parts, open_files
 from .reading import Reading
 
@@ -36,6 +38,7 @@ class Columns:
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # columns of codes, and their levels
     identifiers: frozenset[str] = frozenset()  # columns that seem to name rows
     questions: tuple[str, ...] = ()  # about columns that may be the answer or name silos
+    place: Callable[[int], str] = lambda row: f"row {row + 1}"  # where a row stands, in words
 
     def with_lengths(self, column: str) -> Columns:
         """The same columns, with the texts of one replaced by their lengths."""
@@ -47,6 +50,37 @@ class Columns:
     def names(self) -> tuple[str, ...] | None:
         """Names of the columns; None for a matrix."""
         return tuple(self.content.columns) if isinstance(self.content, pl.DataFrame) else None
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """What each column holds."""
+        if not isinstance(self.content, pl.DataFrame):
+            return [Kind.SPARSE if sp.issparse(self.content) else Kind.NUMBERS] * self.width
+        return [self._kind(column) for column in self.content.get_columns()]
+
+    def _kind(self, column: pl.Series) -> Kind:
+        if column.name in self.categories:
+            return Kind.CATEGORY
+        if column.name in self.identifiers:
+            return Kind.IDENTIFIERS
+        if not column.name:
+            return Kind.NAMELESS
+        if column.null_count() == len(column):
+            return Kind.NOTHING
+        if is_number(column):
+            return Kind.NUMBERS
+        return Kind.TEXT if is_text(column) else Kind.OTHER
+
+    def doubt(self, place: int) -> Finding:
+        """Why a column of text, or of another type, cannot be used."""
+        column = self.content.to_series(place).alias("x")
+        name = self.content.columns[place]
+        if not name:
+            return Finding.of_column("no name", name)
+        if (found := odd(name, {"": column}, lambda _, row: self.place(row))) is not None:
+            return replace(found, code="codes") if found.code == "strays" else found
+        words = column.cast(pl.String).drop_nulls()
+        return Finding.of_column("no numbers", name, example=words.filter(numbers_in(words)[1])[0])
 
     @property
     def n_rows(self) -> int:
@@ -106,7 +140,7 @@ def _tables(tables: Mapping[str, Part], reading: Reading) -> dict[str, Columns]:
     if not reading.asks:
         named = frozenset(filter(None, judged.of_kind(IDENTIFIER)))
         questions = tuple(questions_about(judged, reading.wording, joining=True))
-        return {name: Columns(part.features(), {}, named, questions) for name, part in tables.items()}
+        return {n: Columns(part.features(), {}, named, questions, part.place) for n, part in tables.items()}
     # a constant column stays where some silo lacks it, which the comparison should find
     lacking = {c for c in judged.guesses if any(c not in part.frame.columns for part in tables.values())}
     for line in done_with(judged, reading.wording, left=lacking):
@@ -129,7 +163,8 @@ def _encoded(part: Part, names: Sequence[str], schema: Schema) -> Columns:
             warnings.simplefilter("ignore")
             found[name] = pl.Series(Schema((column,)).encode(part.frame)[:, 0]).fill_nan(None)
     frame = pl.DataFrame({name: found[name] for name in names if name in found})
-    return Columns(frame, {name: column.levels for name, column in known.items() if column.levels})
+    levels = {name: column.levels for name, column in known.items() if column.levels}
+    return Columns(frame, levels, place=part.place)
 
 
 __all__ = ["Columns", "read_columns"]

@@ -78,11 +78,6 @@ def _check_readable(path: Path, suffix: str) -> None:
         raise DataError(f"{path} is empty (0 bytes)")
 
 
-def is_typed(path: Path) -> bool:
-    """Whether cells of this kind of file have types; those of a text file are text, those of a sheet may be."""
-    return suffix_of(path) not in (*SEPARATORS, *LINES, ".xlsx")
-
-
 def suffix_of(path: Path) -> str:
     """The end of a file's name that tells its kind, in lower case; without .gz.
 
@@ -369,4 +364,4 @@ _READERS: dict[str, Callable[[Path], Any]] = {
     **dict.fromkeys((".npy", ".npz"), _read_array),
 }
 
-__all__ = ["EXTENSIONS", "is_typed", "line_of", "read_file", "stem_of", "suffix_of"]
+__all__ = ["EXTENSIONS", "line_of", "read_file", "stem_of", "suffix_of"]

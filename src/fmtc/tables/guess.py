@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words, numbers_in
+from ..errors import SHOWN
+from ..schema import CATEGORY, NUMBER, Column, Schema, is_number, is_text, level_words, numbers_in
 from .findings import Finding
 
 Array = np.ndarray
 
-IDENTIFIER, CONSTANT, DATE, WORDS, OTHER = "identifier", "constant", "date", "words", "other"
-DATES, TEXT, STRAYS = "dates", "text", "strays"  # what words may be, and codes of findings about them
+IDENTIFIER, CONSTANT, UNCLEAR = "identifier", "constant", "unclear"  # besides numbers and categories
 MOST_LEVELS = 50  # of a column of words that is taken for a category
 _ID_WORDS = {"id", "ids", "uid", "pid", "mrn", "uuid", "guid", "idx", "index", "identifier", "accession", "barcode"}
 _ROW_WORDS = _ID_WORDS | {
@@ -34,7 +34,7 @@ _DATE_FORMS = (
 )  # fmt: skip
 _WORD = r"(?:^|\s)\S*\p{L}{2}\S*"  # at least two letters of any script, between blanks
 _DIFFERENT = 0.8  # share of different cells from which words of a sentence are a text and no category
-_TEMPORAL = (pl.Date, pl.Datetime, pl.Time, pl.Duration)
+Place = Callable[[str, int], str]  # where the row of a silo stands, in words, for messages
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,11 @@ class Judged:
         return {name: kind for name, kind in asked.items() if kind}
 
 
+def row_of(silo: str, row: int) -> str:
+    """Where a row stands, in words."""
+    return f"row {row + 1} of client {silo!r}"
+
+
 def judge(
     tables: Mapping[str, pl.DataFrame],
     *,
@@ -117,7 +122,7 @@ def judge(
     as_types: Mapping[str, str] | None = None,
     index: Sequence[str] = (),
     id_column: str | None = None,
-    place: Callable[[str, int], str] = lambda silo, row: f"row {row + 1} of client {silo!r}",
+    place: Place = row_of,
 ) -> Judged:
     """What each column is, over the tables of all clients that have it.
 
@@ -185,40 +190,39 @@ def parsed(cells: pl.Series) -> pl.Series | None:
     return None if strange.any() else numbers.fill_nan(None)
 
 
-def nature(cells: pl.Series) -> tuple[str, list[str]]:
-    """What a column of neither numbers nor names holds: dates, free text, or words such as "<5" among numbers.
+def odd(name: str, cells: Mapping[str, pl.Series], place: Place) -> Finding | None:
+    """Why a column can be neither numbers nor a category: other types, dates, free text, or words among numbers.
 
     Cells are free text where nearly all differ and most have three words or more. Words are among numbers where these
     are at least half of all different cells.
 
-    Returns
-    -------
-    tuple of str, list of str
-        `DATES`, `TEXT`, `STRAYS` or, if it is none of them, ""; and a date, a text, or the words.
-
     Examples
     --------
     >>> import polars as pl
-    >>> from fmtc.tables.guess import nature
-    >>> nature(pl.Series(["no fever today", "cough for a week", "well"])), nature(pl.Series(["P 1", "P 2", "P 3"]))
-    (('text', ['no fever today']), ('', []))
-    >>> nature(pl.Series(["7", "8.5", "<5", "n/a"])), nature(pl.Series(["7", "low", "high"]))
-    (('strays', ['<5']), ('', []))
+    >>> from fmtc.tables.guess import odd, row_of
+    >>> for words in (["no fever today", "cough for a week", "well"], ["7", "8.5", "<5", "n/a"], ["P 1", "P 2"]):
+    ...     found = odd("note", {"north": pl.Series(words)}, row_of)
+    ...     print(found and (found.code, dict(found.facts)))
+    ('text', {'example': 'no fever today'})
+    ('strays', {'word': '<5', 'at': "row 3 of client 'north'", 'words': ['<5']})
+    None
     """
-    if cells.dtype in _TEMPORAL:
-        return DATES, [str(cells.drop_nulls().first())]
-    if not is_text(cells):
-        return "", []
-    words = level_words(cells).drop_nulls()
-    distinct = words.unique(maintain_order=True)
+    if (found := _of_type(name, cells.values())) is not None:
+        return found
+    words = {silo: level_words(column) for silo, column in cells.items()}
+    filled = pl.concat([column.drop_nulls() for column in words.values()])
+    distinct = filled.unique(maintain_order=True)
     some = distinct.head(2000)
     if (date := _as_date(some)) is not None:
-        return DATES, [date]
+        return Finding.of_column("dates", name, example=date)
     long = some.filter(some.str.count_matches(_WORD) >= 3)
-    if len(words) >= 3 and 2 * len(long) >= len(some) and len(distinct) >= _DIFFERENT * len(words):
-        return TEXT, [clipped(str(long[0]))]
+    if len(filled) >= 3 and 2 * len(long) >= len(some) and len(distinct) >= _DIFFERENT * len(filled):
+        return Finding.of_column("text", name, example=clipped(str(long[0])))
     strays = distinct.filter(distinct.cast(pl.Float64, strict=False).is_null())
-    return (STRAYS, strays.to_list()) if 0 < 2 * len(strays) <= len(distinct) else ("", [])
+    if not 0 < 2 * len(strays) <= len(distinct):
+        return None
+    silo, row = next((silo, row) for silo, column in words.items() for row in (column == strays[0]).arg_true())
+    return Finding.of_column("strays", name, word=strays[0], at=place(silo, row), words=strays[:SHOWN].to_list())
 
 
 def clipped(text: str) -> str:
@@ -233,16 +237,21 @@ def _tokens(name: str) -> set[str]:
     return {token.lower() for token in _TOKEN.findall(name)}
 
 
-def _guess(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, int], str]) -> Guess:
+def _of_type(name: str, cells: Iterable[pl.Series]) -> Finding | None:
+    for column in cells:
+        if column.dtype == pl.Duration:
+            return Finding.of_column("durations", name)
+        if column.dtype.is_temporal():
+            return Finding.of_column("dates", name, example=column.drop_nulls().first())
+        if not (is_number(column) or is_text(column)):
+            return Finding.of_column("type", name, kind=column.dtype)
+    return None
+
+
+def _guess(name: str, cells: Mapping[str, pl.Series], place: Place) -> Guess:
     filled = {silo: column for silo, column in cells.items() if column.null_count() < len(column)}
-    for column in filled.values():
-        kind = column.dtype
-        if kind == pl.Duration:
-            return Guess(DATE, doubt=Finding.of_column("durations", name))
-        if kind in _TEMPORAL:
-            return Guess(DATE, doubt=Finding.of_column(DATES, name, example=nature(column)[1][0]))
-        if not (kind.is_numeric() or kind == pl.Boolean or is_text(column)):
-            return Guess(OTHER, doubt=Finding.of_column("type", name, kind=kind))
+    if (doubt := _of_type(name, filled.values())) is not None:
+        return Guess(UNCLEAR, doubt=doubt)
     if not filled:
         return Guess(CONSTANT)
     if all(column.dtype == pl.Boolean for column in filled.values()):
@@ -287,25 +296,20 @@ def _count_rows(name: str, values: list[Array], padded: bool) -> bool:
     return bool(met >= 4 or ordered or long)
 
 
-def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, int], str]) -> Guess:
-    words = {silo: level_words(column) for silo, column in cells.items()}
-    filled = [column.drop_nulls() for column in words.values()]
+def _of_words(name: str, cells: Mapping[str, pl.Series], place: Place) -> Guess:
+    filled = [level_words(column).drop_nulls() for column in cells.values()]
     together = pl.concat(filled)
-    n, distinct = len(together), together.unique(maintain_order=True)
-    if len(distinct) <= 1:
+    n, distinct = len(together), together.n_unique()
+    if distinct <= 1:
         return Guess(CONSTANT)
-    kind, found = nature(together)
-    if kind == STRAYS:
-        silo, row = next((silo, row) for silo, column in words.items() for row in (column == found[0]).arg_true())
-        return Guess(WORDS, doubt=Finding.of_column(STRAYS, name, word=found[0], at=place(silo, row)))
-    if kind:
-        return Guess(DATE if kind == DATES else WORDS, doubt=Finding.of_column(kind, name, example=found[0]))
+    if (doubt := odd(name, cells, place)) is not None:
+        return Guess(UNCLEAR, doubt=doubt)
     unique = n == sum(column.n_unique() for column in filled)
-    if _names_rows(name, len(distinct), n) or (unique and n >= 3):
+    if _names_rows(name, distinct, n) or (unique and n >= 3):
         return Guess(IDENTIFIER)
-    if len(distinct) <= MOST_LEVELS:
+    if distinct <= MOST_LEVELS:
         return _category(cells)
-    return Guess(WORDS, doubt=Finding.of_column("words", name, n=len(distinct), example=together[0]))
+    return Guess(UNCLEAR, doubt=Finding.of_column("words", name, n=distinct, example=together[0]))
 
 
 def _category(cells: Mapping[str, pl.Series], fewest: int = 2) -> Guess:
@@ -326,4 +330,4 @@ def _as_date(words: pl.Series) -> str | None:
     return str(words.filter(read)[0]) if len(read) and read.sum() >= 0.9 * len(read) else None
 
 
-__all__ = ["Guess", "Judged", "judge", "levels_in", "nature", "parsed"]
+__all__ = ["Guess", "Judged", "judge", "levels_in", "odd", "parsed"]

@@ -1,4 +1,4 @@
-"""Files of all silos, opened: the rows of each as they stand there, and what a single column holds."""
+"""Files of all silos, opened: the rows of each as they stand there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from ..errors import DataError, nearest_names
 from ..schema import is_text, numbers_in, without_codes
 from .annotated import Annotated
-from .formats import is_typed, line_of, pandas_index, read_file, stem_of
+from .formats import line_of, pandas_index, read_file, stem_of
 from .guess import Judged
 from .guess import judge as judge_columns
 from .reading import Reading
@@ -78,10 +78,7 @@ class Part:
 
     def features(self) -> pl.DataFrame:
         """The columns that are features; text becomes numbers if all of it can."""
-        if is_typed(self.path):
-            return self.plain
-        columns = self.plain.get_columns()
-        return pl.DataFrame({cells.name: _numbers(cells) if cells.dtype == pl.String else cells for cells in columns})
+        return pl.DataFrame({cells.name: with_numbers(cells) for cells in self.plain.get_columns()})
 
 
 def open_files(paths: Iterable[str | Path], reading: Reading) -> dict[str, Part]:
@@ -221,32 +218,13 @@ def names_in(frame: pl.DataFrame, name: str) -> pl.Series:
     return words_in(frame, name).str.strip_chars().replace("", None)
 
 
-def _numbers(column: pl.Series) -> pl.Series:
-    """A column of text as numbers, if each cell is a number or means a missing one; else without surrounding blanks."""
-    words = column.alias(PLAIN).str.strip_chars()
-    numbers, strange = numbers_in(words)
-    if words.filter(strange).str.to_lowercase().is_in(["true", "false"]).all():
-        truths = words.str.to_lowercase().replace_strict(
-            {"true": 1.0, "false": 0.0}, default=None, return_dtype=pl.Float64
-        )
-        return pl.select(pl.coalesce(numbers, truths)).to_series()
-    return words
-
-
-def column_kind(column: pl.Series) -> str:
-    """What a column holds, in words: numbers, text, nothing, or values of some type."""
-    if column.null_count() == len(column):
-        return "nothing"
-    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
-        return "numbers"
-    return "text" if is_text(column) else f"values of type {column.dtype}"
-
-
-def example_of(column: pl.Series) -> str:
-    """A value of a column of text; if possible, one that is not a number."""
-    words = column.alias(PLAIN).cast(pl.String).drop_nulls()
-    strange = words.filter(numbers_in(words)[1])
-    return str((strange if len(strange) else words)[0])
+def with_numbers(column: pl.Series) -> pl.Series:
+    """A column of text as numbers, if each cell is a number or a truth, or means a missing one; else as it is."""
+    if not is_text(column):
+        return column
+    words = column.alias(PLAIN).cast(pl.String).str.strip_chars().str.to_lowercase()
+    numbers, strange = numbers_in(words.replace({"true": "1", "false": "0"}))
+    return column if strange.any() else numbers
 
 
 __all__ = ["Part", "judged_parts", "open_files"]

@@ -15,10 +15,10 @@ import scipy.sparse as sp
 from ..errors import DataError, joined, listed, nearest_names
 from ..schema import Encoded, Schema
 from ..wording import Wording
-from .catalogue import done_with, explain, plain, unlike, words_of
+from .catalogue import done_with, plain, unlike, words_of
 from .columns import Columns
-from .findings import ERROR, Finding
-from .parts import Part, column_kind, judged_parts, open_files, words_in
+from .findings import Kind
+from .parts import Part, judged_parts, open_files, words_in
 from .reading import DROP, EM, Reading
 from .text import TextRecipe, hashed_counts
 
@@ -203,7 +203,7 @@ def _tables(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
         schema, source = _judged_schema(parts, reading), "the others"
     else:
         tables = {name: part.features() for name, part in parts.items()}
-        schema, source = _plain_schema(tables, reading), "the others"
+        schema, source = _plain_schema(tables, reading, parts), "the others"
     if not schema.columns:
         first = next(iter(parts))
         raise DataError(f"client {first!r} has no column left to cluster: all are identifiers, constant, or omitted")
@@ -243,20 +243,18 @@ def _judged_schema(parts: Mapping[str, Part], reading: Reading) -> Schema:
     return judged.schema.with_missing(reading.missing_codes)
 
 
-def _plain_schema(tables: Mapping[str, pl.DataFrame], reading: Reading) -> Schema:
+def _plain_schema(tables: Mapping[str, pl.DataFrame], reading: Reading, parts: Mapping[str, Part]) -> Schema:
     """All columns, which must hold numbers, or nothing."""
     ways = ", ".join(map(reading.wording.option, ("drop", "id_column", "label_column")))
     _check_alike(tables, f"or omit some ({ways})")
-    columns = {name: Columns(table) for name, table in tables.items()}
-    findings = [
-        Finding(name, "text" if cells.name else "no name", ERROR, place)
-        for name, table in tables.items()
-        for place, cells in enumerate(table.get_columns())
-        if not cells.name or column_kind(cells) not in ("numbers", "nothing")
+    doubts = [
+        f"client {name!r}: {words_of(columns.doubt(place), reading.wording)}"
+        for name, columns in ((name, Columns(table, place=parts[name].place)) for name, table in tables.items())
+        for place, kind in enumerate(columns.kinds)
+        if kind not in (Kind.NUMBERS, Kind.NOTHING)
     ]
-    explained = {name: explain(findings, name, columns, wording=reading.wording) for name in tables}
-    if findings:
-        raise DataError("\n  ".join(f"client {name!r} {said}" for name, own in explained.items() for said in own))
+    if doubts:
+        raise DataError(joined(doubts, "\n  ", " columns"))
     return Schema.of_numbers(next(iter(tables.values())).columns).with_missing(reading.missing_codes)
 
 

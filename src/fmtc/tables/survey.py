@@ -22,9 +22,9 @@ import polars as pl
 import scipy.sparse as sp
 
 from ..errors import RefusedError
+from ..schema import is_number
 from .columns import Columns
 from .findings import CODES, ERROR, LIMIT, NOTE, SMALLEST, UNITS, WIDTH, Finding, Kind, Unit, bounded, fold_of
-from .parts import column_kind
 
 Array = np.ndarray
 Key = TypeVar("Key")
@@ -78,12 +78,12 @@ def survey(columns: Columns, salt: str) -> Surveyed:
         if names is None
         else [f"name {n}" + "".join(f"\0{level}" for level in columns.categories.get(n, ())) for n in names]
     )
-    kinds, counts, missing, means, squares, negatives = zip(*_lines(columns), strict=True)
+    counts, missing, means, squares, negatives = zip(*_lines(columns), strict=True)
     return Surveyed(
         n_samples=columns.n_rows,
         columns=_hashes(words, salt),
         aliases=None if names is None else _hashes([f"alias {_plain(name)}" for name in names], salt),
-        kinds=np.array(kinds, np.int8),
+        kinds=np.array(columns.kinds, np.int8),
         counts=np.array(counts, np.int64),
         missing=np.array(missing, np.int64),
         means=np.array(means, np.float64),
@@ -103,31 +103,25 @@ def _plain(name: str) -> str:
     return "".join(sign for sign in folded if sign.isalnum()) or folded
 
 
-_Line = tuple[int, int, int, float, float, int]  # kind, count, missing, mean, squares, negatives of a column
+_Line = tuple[int, int, float, float, int]  # count, missing, mean, squares, negatives of a column
 
 
 def _lines(columns: Columns) -> Iterator[_Line]:
     content: Any = columns.content
     n = content.shape[0]
     if isinstance(content, pl.DataFrame):
-        known = {"numbers": Kind.NUMBERS, "text": Kind.TEXT, "nothing": Kind.NOTHING}
-        for column in content.get_columns():
-            word = column_kind(column)
-            kind = known.get(word, Kind.OTHER) if column.name else Kind.NAMELESS
-            if column.name in columns.categories or column.name in columns.identifiers:
-                kind = Kind.CATEGORY if column.name in columns.categories else Kind.IDENTIFIERS
-                yield kind, n - column.null_count(), column.null_count(), 0.0, 0.0, 0
-            elif word == "numbers":
-                yield kind, *_sums(column.cast(pl.Float64).to_numpy())  # null becomes nan
+        for kind, column in zip(columns.kinds, content.get_columns(), strict=True):
+            if is_number(column) and kind in (Kind.NUMBERS, Kind.NAMELESS):
+                yield _sums(column.cast(pl.Float64).to_numpy())  # null becomes nan
             else:
-                yield kind, n - column.null_count(), column.null_count(), 0.0, 0.0, 0
+                yield n - column.null_count(), column.null_count(), 0.0, 0.0, 0
     elif sp.issparse(content):
         content = sp.csc_array(content)
         for begin, end in pairwise(content.indptr.tolist()):
-            yield Kind.SPARSE, *_sums(content.data[begin:end], zeros=n - (end - begin))
+            yield _sums(content.data[begin:end], zeros=n - (end - begin))
     else:
         for place in range(content.shape[1]):
-            yield Kind.NUMBERS, *_sums(content[:, place])
+            yield _sums(content[:, place])
 
 
 def _sums(values: Array, zeros: int = 0) -> tuple[int, int, float, float, int]:
@@ -328,28 +322,21 @@ def _outweighed(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> list
     common = [where for where in groups if len(where) == len(peers)]
     sums = _collect(peers, common)
     live = sums.there.all(axis=0)
-    if live.sum() < 2 or any((said.kinds == Kind.SPARSE).any() for said in peers.values()):
+    if any((said.kinds == Kind.SPARSE).any() for said in peers.values()):
         return []
     n, mean = sums.n[:, live], sums.mean[:, live]
     middle = (n * mean).sum(axis=0) / n.sum(axis=0)
     with np.errstate(over="ignore"):
         variances = (n * (sums.sd[:, live] ** 2 + (mean - middle) ** 2)).sum(axis=0) / n.sum(axis=0)
     constant = (sums.sd[:, live] == 0).all(axis=0) & (mean == mean[0]).all(axis=0)
-    found = dominant(np.where(constant, 0.0, variances))
-    if found is None:
+    if constant.sum() > live.sum() - 2:
         return []
-    where = common[int(np.flatnonzero(live)[found[0]])]
-    return [Finding(silo, "dominant", NOTE, place, number=100 * found[1]) for silo, place in where.items()]
-
-
-def dominant(variances: Array) -> tuple[int, float] | None:
-    """The column with more than nine tenths of the variance of all, and its share; (d,) -> place, share."""
-    total = float(variances.sum())
-    if len(variances) < 2 or not 0 < total < np.inf:
-        return None
-    place = int(np.argmax(variances))
-    share = float(variances[place] / total)
-    return (place, share) if share > 0.9 else None
+    variances[constant] = 0.0
+    total, heaviest = float(variances.sum()), int(np.argmax(variances))
+    if not 0 < total < np.inf or variances[heaviest] <= 0.9 * total:
+        return []
+    where, share = common[int(np.flatnonzero(live)[heaviest])], 100 * float(variances[heaviest] / total)
+    return [Finding(silo, "dominant", NOTE, place, number=share) for silo, place in where.items()]
 
 
 # --------------------------------------------------------------------------------------------------------- values
@@ -541,4 +528,4 @@ def from_verdict(findings: Array, silo: str) -> list[Finding]:
     ]
 
 
-__all__ = ["Surveyed", "as_numbers", "compare", "dominant", "from_verdict", "survey"]
+__all__ = ["Surveyed", "as_numbers", "compare", "from_verdict", "survey"]

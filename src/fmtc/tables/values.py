@@ -19,7 +19,7 @@ from .catalogue import codes_of, constants_of, explain, missing_of, plain, words
 from .columns import Columns
 from .findings import ERROR, NOTE, Finding
 from .silos import Silo, count_cells
-from .survey import compare, dominant, survey
+from .survey import compare, survey
 
 Array = np.ndarray
 _UNITS = ("unit", "scale", "coding", "standardised", "negatives")
@@ -73,8 +73,7 @@ def remarks(
     step = 1 if files else max(1, -(-sum(silo.X.size for silo in silos) // LOOKED_AT))
     some = [replace(silo, X=silo.X[::step]) for silo in silos]
     about = [codes_of(_codes(some, numbers), wording)]
-    about += [words_of(found, wording) for found in _outweighing(() if scaled else some, numbers)]
-    about += _units(some, numbers, _UNITS if files else _UNITS[:-1], accept_units, wording)
+    about += _compared(some, numbers, _UNITS if files else _UNITS[:-1], scaled, accept_units, wording)
     seen = "" if step == 1 else f" (one row in {step} was looked at)"
     return [sentence + seen for sentence in about if sentence] + said
 
@@ -107,7 +106,7 @@ def codes_in(columns: Columns, wording: Wording = PARAMETERS) -> str:
         return ""
     plain = [c for c in content.get_columns() if c.dtype.is_numeric() and c.name not in columns.categories]
     found = codes_among({c.name: c.cast(pl.Float64).to_numpy() for c in plain})
-    return codes_of(found, wording, of_silo=True)
+    return codes_of(found, wording)
 
 
 def _is_constant(X: Any) -> Array:
@@ -145,34 +144,34 @@ def _far(silos: Sequence[Silo], numbers: Mapping[int, str | int], files: bool) -
             yield Finding.of_column("far", numbers[column], row=said, value=silo.X[row, column])
 
 
-def _outweighing(silos: Sequence[Silo], numbers: Mapping[int, str | int]) -> Iterator[Finding]:
-    X = np.concatenate([np.empty((0, len(numbers))), *(_numbers_of(silo, list(numbers)) for silo in silos)])
-    if len(numbers) < 2 or not len(X) or np.isnan(X).all(axis=0).any():
-        return
-    with np.errstate(all="ignore"):
-        variances = np.where(np.nanmax(X, axis=0) == np.nanmin(X, axis=0), 0.0, np.nanvar(X, axis=0))
-    if (found := dominant(variances)) is not None:
-        yield Finding.of_column("dominant", list(numbers.values())[found[0]], share=100 * found[1])
-
-
-def _units(
-    silos: Sequence[Silo], numbers: Mapping[int, str | int], codes: Sequence[str], accept: bool, wording: Wording
+def _compared(
+    silos: Sequence[Silo],
+    numbers: Mapping[int, str | int],
+    codes: Sequence[str],
+    scaled: bool,
+    accept: bool,
+    wording: Wording,
 ) -> list[str]:
-    """About silos whose values look like those of another unit or coding; `DataError` where most do."""
-    if len(silos) < 2 or not numbers:
+    """About a column that outweighs all others, and silos with values like those of another unit or coding.
+
+    Raises `DataError` where most values of a silo are.
+    """
+    if (len(silos) < 2 and scaled) or not numbers:
         return []
     salt, names = secrets.token_hex(32), [plain(name) for name in numbers.values()]
     rows = {silo.name: _numbers_of(silo, list(numbers)) for silo in silos}
     columns = {name: Columns(pl.DataFrame(X, schema=names, orient="row")) for name, X in rows.items()}
     surveys = {name: survey(content, salt) for name, content in columns.items()}
-    findings = [f for f in compare(surveys, by_name=True, accept_units=accept) if f.code in codes]
+    findings = compare(surveys, by_name=True, scaled=scaled, accept_units=accept)
+    heavy = [explain([f], f.silo, columns, wording=wording)[0] for f in findings if f.code == "dominant"][:1]
+    findings = [f for f in findings if f.code in codes]
     stops, notes = (
         [f"{name} {'; '.join(said)}" for name in columns if (said := explain(findings, name, columns, only, wording))]
         for only in (ERROR, None)
     )
     if stops:
         raise DataError(". ".join(stops))
-    return notes
+    return heavy + notes
 
 
 # ------------------------------------------------------------------------------------------------------------ codes

@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state
 
 from fmtc.errors import ClientError, DataError, RefusedError
 from fmtc.kernels.embedding import spectral_start
-from fmtc.kernels.graph import graph_of, knn_weights
+from fmtc.kernels.graph import gaussian, graph_neighbors, graph_of, mean_distance, resolve_neighbors, symmetrized
 from fmtc.linalg.arrays import HOST
 from fmtc.linalg.threads import one_thread
 from fmtc.protocol.base import RESTARTS, Check, Message, Phase
@@ -229,8 +229,10 @@ class SpectralGraph:
         """Graph of rows X; the width of its weights is `stretch` times the mean distance to the neighbours."""
         if X.shape[0] < 2:
             raise ValueError("a neighbour graph needs at least 2 rows in every client, got 1 sample")
-        affinity, bandwidth = knn_weights(X, n_neighbors, None, stretch, nonmutual_weight)
-        return cls(X, n_neighbors, affinity, bandwidth)
+        distance, neighbor = graph_neighbors(X, resolve_neighbors(n_neighbors, X.shape[0]))
+        bandwidth = stretch * mean_distance(distance)
+        weight = gaussian(distance, bandwidth).astype(X.dtype, copy=False)
+        return cls(X, n_neighbors, symmetrized(weight, neighbor, nonmutual_weight), bandwidth)
 
     @cached_property
     def graph(self) -> Any:

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg
 
-from fmtc.kernels.graph import graph_of, knn_affinity
 from fmtc.kernels.projection import Rows, column_means
 from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array, number
@@ -29,6 +28,7 @@ from .base import (
     FederatedMethod,
     LoopPhase,
     MethodSettings,
+    SpectralGraph,
     check_choice,
     check_count_or_auto,
     check_number,
@@ -142,13 +142,8 @@ class Prepare(Phase):
         self, client: MTSCClient, ask: Nothing, settings: MTSCSettings, round_no: int
     ) -> tuple[MTSCClient, Nothing]:
         """Graph of the rows, and the rows in the units of the run."""
-        affinity = knn_affinity(
-            client.X,
-            settings.n_neighbors,
-            bandwidth_scale=settings.bandwidth_scale,
-            nonmutual_weight=settings.nonmutual_weight,
-        )
-        laplacian = graph_of(affinity).laplacian
+        width, nonmutual_weight = settings.bandwidth_scale, settings.nonmutual_weight
+        laplacian = SpectralGraph.of(client.X, settings.n_neighbors, width, nonmutual_weight).graph.laplacian
         X = client.X.astype(np.float64, copy=False)
         rows = Rows(X, column_means(X))
         n, d = rows.shape

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fmtc.kernels.graph import MIN_WEIGHT, resolve_neighbors
+from fmtc.kernels.graph import gaussian, resolve_neighbors
 from fmtc.linalg.neighbors import nearest_neighbors
 
 Array = np.ndarray
@@ -25,7 +25,7 @@ def cross_affinity(X_new: Any, X: Any, n_neighbors: int | str, bandwidth: float)
     if sp.issparse(X) and len(full := np.flatnonzero(np.diff(X.indptr))) > k:
         rows = full
     distance, neighbor = nearest_neighbors(X if len(rows) == n else X[rows], k, X_new)
-    weight = np.exp(-0.5 * (distance / bandwidth) ** 2).clip(MIN_WEIGHT).astype(X.dtype)
+    weight = gaussian(distance, bandwidth).astype(X.dtype)
     begins = np.arange(0, neighbor.size + 1, k)
     return sp.csr_array((weight.ravel(), rows[neighbor].ravel(), begins), shape=(X_new.shape[0], n))
 

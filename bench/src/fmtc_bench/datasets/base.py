@@ -198,7 +198,10 @@ def _prepared(data: FederatedDataset, scaling: Scaling | None) -> FederatedDatas
     if schema is not None:  # numbers are no longer in their units
         columns = (schema.columns[j] for j in keep)
         schema = Schema(tuple(column if column.levels else Column(column.name) for column in columns))
-    return replace(data, X=scaling.apply(data.X, fill=False), feature_names=names, schema=schema, recipe="none")
+    X = scaling.apply(data.X)
+    if isinstance(X, np.ndarray):
+        X[np.isnan(data.X)] = np.nan  # a missing cell stays one
+    return replace(data, X=X, feature_names=names, schema=schema, recipe="none")
 
 
 def label_skew(y: Array, n_clients: int, *, concentration: float, random_state: int) -> Array:

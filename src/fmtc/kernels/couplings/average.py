@@ -12,7 +12,6 @@ class AverageCoupling(Coupling):
 
     name = "average"
     summary = "All clients share one projection, as in plain federated averaging (for comparison)."
-    needs = "sum"
     shrinks = False
 
     def value(self, W: Array, p: float) -> float:
@@ -27,10 +26,6 @@ class AverageCoupling(Coupling):
     def critical_threshold(self, W: Array) -> float:
         """Largest singular value of the mean: not a threshold, but a unit for beta."""
         return float(_singular_values(W).max())
-
-    def summand(self, W: Array) -> Array:
-        """The projection itself; (d, k) -> (d, k)."""
-        return W
 
 
 def _singular_values(T: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from ...linalg.arrays import Array, contiguous, copy
 
@@ -37,9 +37,6 @@ class Coupling(ABC):
         As users write it.
     summary : str
         One sentence for documentation and help texts.
-    needs : {"stack", "sum"}
-        What the server must see of the clients. ``"stack"``: every single projection. ``"sum"``: only the sum of
-        `summand` over the clients. Slice t of `prox` is then a function of slice t and of that sum.
     fills : bool
         How columns count that a client lacks, because it lacks their concept: as the mean of those of the others
         (True), which then neither pulls nor is pulled, or as zero.
@@ -50,7 +47,6 @@ class Coupling(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    needs: ClassVar[Literal["stack", "sum"]]
     fills: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
 
@@ -97,16 +93,6 @@ class Coupling(ABC):
         ----------
         W : array of shape (d, k, m)
         """
-
-    def summand(self, W: Array) -> Array:
-        """What one client adds to the sum that the server needs; (d, k) -> array.
-
-        Raises
-        ------
-        TypeError
-            If the coupling needs the whole stack.
-        """
-        raise TypeError(f"the coupling {self.name!r} needs the whole stack of projections, not a sum over clients")
 
 
 def update_dual(Y: Array, W: Array, Z: Array, rho: float) -> Array:

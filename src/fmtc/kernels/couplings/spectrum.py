@@ -6,6 +6,8 @@ slice is shrunk at tau.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ...linalg import svd
@@ -68,12 +70,9 @@ def singular_values(T: Array, p: float = 1.0) -> tuple[Array, Array]:
         Slices with a conjugate twin are there once and have the weight 2/m, the others 1/m.
     """
     A = svd.tall(T)
-    if _is_large(A):
-        leading = svd.krylov_svd(A[:, :, 0])
-        assert leading is not None  # it has no limit to give up at
-        s = _with_even_tail(leading[0][None], A)
-    else:
-        s, _ = svd.gram_svd(A, _fourier_slices, lambda s: svd.powers_in_doubt(s, p))
+    s, _ = _decomposed(A, lambda s: svd.powers_in_doubt(s, p))
+    if s.shape[1] < A.shape[1]:
+        s = _with_even_tail(s, A)
     return s, _weights(s, A.shape[2])
 
 
@@ -99,12 +98,7 @@ def shrink_slices(T: Array, tau: float, p: float) -> tuple[Array, Array, Array]:
     Z = xp.empty_like(T)
     A, A_shrunk = svd.tall(T), svd.tall(Z)
     m, threshold = A.shape[2], jump_and_threshold(tau, p)[1]
-    if _is_large(A):
-        leading = svd.krylov_svd(A[:, :, 0], threshold=threshold)
-        assert leading is not None
-        s, V = leading[0][None], leading[1][None]
-    else:
-        s, V = svd.gram_svd(A, _fourier_slices, lambda s: svd.values_in_doubt(s, threshold))
+    s, V = _decomposed(A, lambda s: svd.values_in_doubt(s, threshold), threshold)
     x = shrink(s, tau, p)
     kept = int((x > 0).sum(axis=1).max())
     V = V[:, :, :kept]
@@ -157,9 +151,13 @@ def _from_fourier_slices(A: Array, m: int) -> Array:
     return A if m == 1 else xp.fft.irfft(A, m, 2)
 
 
-def _is_large(A: Array) -> bool:
-    """Whether A is one matrix with too many columns for AᵀA."""
-    return A.shape[2] == 1 and A.shape[1] > svd.GRAM_UP_TO
+def _decomposed(A: Array, in_doubt: Callable[[Array], Array], threshold: float | None = None) -> tuple[Array, Array]:
+    """Singular values and right singular vectors of the slices; the leading ones of a matrix too wide for AᵀA."""
+    if A.shape[2] > 1 or A.shape[1] <= svd.GRAM_UP_TO:
+        return svd.gram_svd(A, _fourier_slices, in_doubt)
+    leading = svd.krylov_svd(A[:, :, 0], threshold=threshold)
+    assert leading is not None  # it has no limit to give up at
+    return leading[0][None], leading[1][None]
 
 
 def _with_even_tail(s: Array, A: Array) -> Array:

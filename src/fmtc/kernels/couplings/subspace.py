@@ -17,7 +17,6 @@ class SubspaceCoupling(Coupling):
 
     name = "subspace"
     summary = "The projections of all clients lie in one subspace of low dimension; the order of clients is irrelevant."
-    needs = "sum"
     fills = False
 
     def value(self, W: Array, p: float) -> float:
@@ -35,10 +34,6 @@ class SubspaceCoupling(Coupling):
     def critical_threshold(self, W: Array) -> float:
         """Largest singular value of [W_1 ... W_m]."""
         return float(singular_values(_side_by_side(W))[0].max())
-
-    def summand(self, W: Array) -> Array:
-        """The outer product W_t W_tᵀ; (d, k) -> (d, d)."""
-        return W @ W.swapaxes(0, 1)
 
 
 def directions(G: Array) -> tuple[Array, Array, float]:

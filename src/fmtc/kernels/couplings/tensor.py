@@ -16,7 +16,6 @@ class TensorCoupling(Coupling):
 
     name = "tensor"
     summary = "The projections of all clients form a tensor of low rank (the paper's method)."
-    needs = "stack"
 
     def value(self, W: Array, p: float) -> float:
         """Mean over the m Fourier slices of the sum of singular values to the power p (Eq. 5)."""

@@ -59,7 +59,7 @@ class Conclude(Phase):
         mine = personal(common, own, cells.levels, pool.concentration, cells.never, lean=pool.lean)
         if pool.lean:
             mine = replace(mine, shares=_own_shares(mine.shares, client.k))
-        frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
+        frame = Frame.of(client.scaling, settings.levels, client.axes, client.origin)
         model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])
         labels = model.assign(client.X)
         if not client.on_trial and len(np.unique(labels)) < client.k:

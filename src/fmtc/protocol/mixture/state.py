@@ -72,7 +72,7 @@ def category_levels(axes: Array | None, settings: Settings) -> tuple[int, ...]:
 
 def cells_of(client: ClientState, settings: Settings, axes: Array | None, origin: Array | None) -> Cells:
     """The rows as the mixture reads them: few columns as they are in X, scaled; many in a few principal axes."""
-    frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, axes, origin)
+    frame = Frame.of(client.scaling, settings.levels, axes, origin)
     cells = frame.cells(client.X)
     if client.device == HOST or not cells.is_complete:
         return cells
