@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.views import FEW
 
 import fmtc
 from fmtc import FMTC, Privacy, Solver
@@ -30,7 +31,7 @@ NEW = {"north": rows(600, 2), "south": rows(600, 3)}
 
 
 def fitted(view, **solver):
-    return FMTC(3, view=view, random_state=0, solver=Solver(**solver)).fit(SILOS)
+    return FMTC(3, view=view, random_state=0, solver=Solver(**{"n_init": 2} | solver)).fit(SILOS)
 
 
 @pytest.fixture(scope="module", params=["graph", "mixture"])
@@ -161,7 +162,7 @@ def test_nothing_more_leaves_a_silo():
 
 def test_rows_that_are_gone_must_be_given():
     X = rows(60, 7)
-    model = FMTC(3, view="mixture", random_state=0).fit(X)
+    model = FMTC(3, view="mixture", random_state=0, solver=FEW).fit(X)
     del X
     with pytest.raises(InputError, match="calibrate\\(X\\)"):
         model.confidence(rows(3, 8))
@@ -172,7 +173,7 @@ def test_rows_that_are_gone_must_be_given():
 
 def test_a_silo_with_few_rows_is_left_out_with_a_sentence():
     silos = {"large": rows(80, 9), "small": rows(12, 10)}
-    model = FMTC(3, view="mixture", random_state=0).fit(silos)
+    model = FMTC(3, view="mixture", random_state=0, solver=FEW).fit(silos)
     with pytest.warns(UserWarning, match="client 'small' has 12 rows, too few to calibrate 3 clusters"):
         model.calibrate()
     assert model.confidence(NEW["north"], clients="large").shape == (600,)

@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs, make_circles, make_moons
+from tests.views import FEW
 
 import fmtc
 from fmtc import FMTC
@@ -103,11 +104,11 @@ def test_advice_leaves_the_estimator_as_it_is(silos):
     assert model.advise(silos, k_range=(3, 5)).ks.tolist() == [3, 4, 5]
     rows, clients = np.vstack(list(silos.values())), np.repeat(list(silos), len(silos["east"]))
     assert FMTC(8, view="graph", random_state=0).advise(rows, clients=clients, k_range=(2, 7)).signals == advice.signals
-    assert FMTC(8, random_state=0).advise(silos).ks.tolist() == list(range(2, 21))  # four rows each
+    assert FMTC(8, random_state=0, solver=FEW).advise(silos).ks.tolist() == list(range(2, 21))  # four rows each
 
 
 def test_one_silo_is_enough(silos):
-    advice = FMTC(random_state=0).advise(silos["north"], k_range=(2, 7))
+    advice = FMTC(random_state=0, solver=FEW).advise(silos["north"], k_range=(2, 7))
     assert (advice.chosen, advice.verdict) == (K, "range")
 
 
@@ -124,23 +125,23 @@ def shapes(kind, n, seed):
 def test_rows_in_large_parts_get_as_many_clusters(kind):
     for seed, n in enumerate((200, 300, 400)):
         X, parts = shapes(kind, n, seed)
-        advice = FMTC(random_state=seed).advise(X)
+        advice = FMTC(random_state=seed, solver=FEW).advise(X)
         assert (advice.chosen, advice.low, advice.high, advice.signals["parts"]) == (parts,) * 4
         assert "range of" not in advice.sentences[0]
         assert f"{parts} large parts" in advice.text
-    assert FMTC(random_state=0).advise({"a": X, "b": shapes(kind, 200, 9)[0]}).chosen == parts
+    assert FMTC(random_state=0, solver=FEW).advise({"a": X, "b": shapes(kind, 200, 9)[0]}).chosen == parts
 
 
 def test_parts_that_the_range_leaves_out_are_not_advised():
     X = shapes("blobs", 300, 0)[0]
     for k_range in ((2, 3), (5, 9)):
-        advice = FMTC(random_state=0).advise(X, k_range=k_range)
+        advice = FMTC(random_state=0, solver=FEW).advise(X, k_range=k_range)
         assert k_range[0] <= advice.chosen <= k_range[1]
         assert "parts" not in advice.signals
 
 
 def test_flowers_that_touch_are_one_part():
-    assert FMTC(random_state=0).advise(load_iris().data).chosen == 2  # setosa, and the two others
+    assert FMTC(random_state=0, solver=FEW).advise(load_iris().data).chosen == 2  # setosa, and the two others
 
 
 def test_missing_cells_and_categories_are_taken(table):
@@ -148,12 +149,12 @@ def test_missing_cells_and_categories_are_taken(table):
 
     rows = {cid: X.copy() for cid, X in table.items()}
     rows["east"][0, 0] = np.nan
-    assert FMTC(random_state=0).advise(rows, k_range=(2, 5)).is_table
+    assert FMTC(random_state=0, solver=FEW).advise(rows, k_range=(2, 5)).is_table
     frames = {
         cid: pl.DataFrame(X, schema=list("vwxyz")).with_columns(sex=pl.Series(np.tile(["f", "m", "f"], 25)))
         for cid, X in table.items()
     }
-    assert FMTC(random_state=0).advise(frames, k_range=(2, 5)).ks.tolist() == [2, 3, 4, 5]
+    assert FMTC(random_state=0, solver=FEW).advise(frames, k_range=(2, 5)).ks.tolist() == [2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

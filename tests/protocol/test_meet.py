@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
+from tests.views import FEW
 
 from fmtc import FMTC, LocalTransport, Settings, Solver, join_later, load, run
 from fmtc.errors import TrustError
@@ -30,7 +31,7 @@ OWN = {cid: len(classes) for cid, classes in HELD.items()}
 
 
 def fitted(own=OWN, concepts=K, data=DATA, **changed):
-    given = {"view": "graph", "scale": "none", "max_iter": 6, "random_state": 0} | changed
+    given = {"view": "graph", "scale": "none", "max_iter": 6, "random_state": 0, "solver": FEW} | changed
     return FMTC(own, n_concepts=concepts, **given).fit(data)
 
 
@@ -144,7 +145,7 @@ def test_what_cannot_match_clusters_is_refused(changed):
 
 def test_a_mixture_by_sums_takes_them():
     silos = {cid: X[:, :3] for cid, X in DATA.items()}
-    found = FMTC(OWN, n_concepts=K, view="mixture", privacy="sums", max_iter=2, random_state=0).fit(silos)
+    found = FMTC(OWN, n_concepts=K, view="mixture", privacy="sums", max_iter=2, random_state=0, solver=FEW).fit(silos)
     assert found.n_concepts_ == K
 
 
@@ -161,7 +162,7 @@ def test_a_mixture_finds_out_which_concepts_a_silo_lacks(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     silos = {cid: table(seed, classes) for seed, (cid, classes) in enumerate(HELD.items())}
     rows = {cid: X for cid, (X, _) in silos.items()}
-    model = FMTC(K, n_concepts=K, view="mixture", random_state=0).fit(rows)
+    model = FMTC(K, n_concepts=K, view="mixture", random_state=0, solver=FEW).fit(rows)
     found = model.predict(rows)
     assert {cid: len(np.unique(labels)) for cid, labels in found.items()} == OWN
     truth = np.concatenate([y for _, y in silos.values()])
@@ -180,7 +181,9 @@ def test_a_mixture_finds_out_which_concepts_a_silo_lacks(tmp_path):
 
 def test_a_mixture_gives_a_silo_no_more_concepts_than_it_says():
     rows = {cid: table(seed, range(K))[0] for seed, cid in enumerate(HELD)}
-    found = FMTC({"east": 2, "north": 4, "south": 4, "west": 4}, n_concepts=K, view="mixture", random_state=0).fit(rows)
+    found = FMTC(
+        {"east": 2, "north": 4, "south": 4, "west": 4}, n_concepts=K, view="mixture", random_state=0, solver=FEW
+    ).fit(rows)
     used = {cid: len(np.unique(labels)) for cid, labels in found.predict(rows).items()}
     assert used == {"east": 2, "north": 4, "south": 4, "west": 4}
 
