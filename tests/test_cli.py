@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import io
 import json
 import os
 import re
@@ -22,7 +21,6 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
-from rich.console import Console
 from tests.views import graph_view
 
 import fmtc
@@ -30,13 +28,11 @@ from fmtc import FMTC, Solver, errors
 from fmtc.artifacts.runs import EXTRAS, REPORT_FORMAT
 from fmtc.artifacts.states import flatten
 from fmtc.cli import main_group
-from fmtc.cli.explained import show_atlas
 from fmtc.cli.flags import n_clusters, quiet
 from fmtc.cli.live import Rounds
 from fmtc.cli.program import COMMANDS, EXIT_CODES, Command, Group, Program, commands_of, config_keys, judge, leaves
 from fmtc.cli.settings import MODEL_OPTIONS, solver_settings, solver_table
 from fmtc.cli.words import Words
-from fmtc.describe import Atlas, AtlasCluster
 from fmtc.errors import DataError
 from fmtc.metrics import score_clients
 from fmtc.protocol.auto import METHOD
@@ -320,7 +316,6 @@ SOLVER = {  # every setting of the solver, with another value than its default
     "lift": False, "max_features": 50, "labels_from": "embedding", "final": "kmeans", "kappa": 2.0, "n_init": 2,
     "message_dtype": "float32", "contain": False, "exit": True, "calibration": "folds",
 }  # fmt: skip
-SHORT = "n_neighbors"  # of the solver, and a flag of its own
 
 
 def as_flags(given, solver):
@@ -335,7 +330,7 @@ def test_every_parameter_has_its_flag(home, tmp_path):
     # n_concepts: tests/test_cli.py, silos that lack clusters
     others = {"n_clusters", "n_concepts", "client_weights", "solver", "random_state", "device", "verbose", "privacy"}
     assert set(GIVEN) | others == set(FMTC().get_params())
-    assert set(GIVEN) | {SHORT, "device", "privacy"} == set(MODEL_OPTIONS)
+    assert set(GIVEN) | {"device", "privacy"} == set(MODEL_OPTIONS)
     assert all(value != FMTC().get_params()[name] for name, value in GIVEN.items())
     assert all(value != Solver().get_params()[name] for name, value in SOLVER.items())
     weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--silo-weight", name)]
@@ -346,11 +341,6 @@ def test_every_parameter_has_its_flag(home, tmp_path):
     expected = {"n_clusters": 3, "random_state": 5, "client_weights": weights, "device": "cpu", "verbose": 0}
     expected |= {"privacy": None, "n_concepts": None}
     assert model.get_params(deep=False) == GIVEN | expected | {"solver": Solver(**SOLVER)}
-
-
-def test_a_setting_of_the_solver_with_a_flag_of_its_own(home, tmp_path):
-    fmtc_ok("fit", *csvs(home), *ROLES, *FIT, *GRAPH, "--n-neighbors", 7, "--out", tmp_path / "r")
-    assert fmtc.load(tmp_path / "r" / "model").solver == Solver(n_neighbors=7, lift=False, n_init=2)
 
 
 def test_settings_of_the_solver_have_the_types_of_python():
@@ -429,8 +419,8 @@ def test_as_published(home, tmp_path):
         (["--alpha", "-1"], "alpha"),
         (["--beta", "auto"], "'auto'"),
         (["--max-iter", "0"], "max_iter"),
-        (["--n-neighbors", "many"], "'many'"),
-        (["--n-neighbors", "0"], "n_neighbors"),
+        (["--set", "n_neighbors=many"], "'many'"),
+        (["--set", "n_neighbors=0"], "n_neighbors"),
         (["--coupling", "matrix"], "'matrix'"),
         (["--silo-weight", "north"], "'north'"),
         (["--silo-weight", "north=heavy"], "'north=heavy'"),
@@ -781,10 +771,8 @@ def test_inspect(home, run):
     assert about["feature_names"] == list(FEATURES)
     assert about["stopped_because"] == model.stopped_because_
     assert about["last_round"]["round_no"] == about["n_iter"] == model.n_iter_
-    assert about["bytes"] == sum(file.stat().st_size for file in (home / run / "model").iterdir())
     assert about["bytes_up"] == sum(record.bytes_up for record in model.history_)
     for name, client in about["silos"].items():
-        assert client["bytes"] == (home / run / "model" / client["file"]).stat().st_size
         centers = model.cluster_centers_[name]
         if run == "graph":
             weights = centers @ model.projections_[name].T
@@ -812,7 +800,7 @@ def test_inspect_in_words(home, run):
     assert re.search(rf"^view +{about['view']}$", done.stdout, re.MULTILINE)
     marks = about["silos"]["north"]["top_features"][0]
     shown = "  ".join(("-" if m["weight"] < 0 else "+") + m["feature"] for m in marks)
-    assert re.search(rf"north +north\.safetensors \([\d.,]+ \w+\) +0 +{re.escape(shown)}", done.stdout)
+    assert re.search(rf"north +0 +{re.escape(shown)}", done.stdout)
 
 
 def test_the_features_that_made_the_groups_mark_the_clusters(home):
@@ -865,7 +853,6 @@ def test_inspect_a_model_that_was_kept_without_its_rounds(home, tmp_path):
     text = fmtc_ok("explain", "--show", "model", tmp_path / "model").stdout
     assert re.search(rf"^rounds +{model.n_iter_}, ", text, re.MULTILINE)
     assert model.stopped_because_ in text
-    assert re.search(r"north +north\.safetensors", text)
 
 
 def test_what_may_leave_a_silo_is_declared():
@@ -908,13 +895,6 @@ def test_inspect_shows_the_atlas(home, run):
         assert all(model.atlas_.shares(cid)[one.id] in shown for cid in ("north", "south", "west"))
 
 
-def test_the_atlas_of_many_silos_counts_them():
-    concept = AtlasCluster(0, "tall", (), {f"s{t}": t / 100 for t in range(12)} | {"few": None}, {}, {"s1": "unsure"})
-    console = Console(width=100, record=True, file=io.StringIO())
-    show_atlas(console, Atlas((concept,), tuple(concept.presence)))
-    assert "in 12 of 13, 1 to 11 %; 1 unsure" in console.export_text()
-
-
 def test_a_damaged_atlas_is_refused(home, tmp_path):
     for flag in ("certain", 3):
         shutil.copytree(home / "run", tmp_path / "run", dirs_exist_ok=True)
@@ -934,7 +914,7 @@ def test_a_row_is_explained_by_its_identifier(home, run):
     parts = why["start"] + why["rest"] + sum(reason["contribution"] for reason in why["reasons"])
     assert parts == pytest.approx(why["margin"])
     shown = fmtc_ok("explain", home / run, "--silo", "north", "--row", "north-004").stdout  # from the run's own files
-    assert why["reasons"][0]["column"] in shown and "What would change it" in shown
+    assert why["reasons"][0]["column"] in shown and "what would change it" in shown
 
 
 def test_rows_without_identifiers_have_numbers(home, tmp_path):
@@ -951,7 +931,7 @@ def test_rows_without_identifiers_have_numbers(home, tmp_path):
         (["--row", "north-004", "--silo", "east"], 3, "there is no silo 'east'"),
         (["--row", "north-004", "--rename", "0=x"], 2, "give one of --row, --rename"),
         (["all.parquet"], 2, "FILE is where to look for the row"),
-        (["all.parquet", "--row", "north-004"], 3, "rows of which silo?"),
+        (["all.parquet", "--row", "north-004"], 2, "give --silo"),
         (["gone.csv", "--silo", "north", "--row", "1"], 3, "does not exist"),
     ],
 )
@@ -1054,7 +1034,6 @@ def write_config(path, **tables):
 
 def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     settings = GIVEN | {
-        SHORT: SOLVER[SHORT],
         "files": [str(f) for f in csvs(home)], "n_clusters": 3, "random_state": 5, "out": str(tmp_path / "config"),
         "set": SOLVER,
         "label_column": "class", "drop": "id", "quiet": True, "json": True, "force": False, "as_published": False,

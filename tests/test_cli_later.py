@@ -98,8 +98,8 @@ def test_update_appends_and_forgets(home, tmp_path):
     both = before.join(labels, on="id")
     assert both.height == 10 and (both["cluster"] == both["cluster_right"]).all()
     assert fmtc("predict", out, home / "south.csv", "--silo", "south").stdout
-    done = fmtc("update", home / "run", home / "more.csv", "--out", tmp_path / "no", code=3)
-    assert "rows of 'more'" in done.stderr and not (tmp_path / "no").exists()
+    done = fmtc("update", home / "run", home / "more.csv", "--out", tmp_path / "no", code=2)
+    assert "give --silo" in done.stderr and not (tmp_path / "no").exists()
 
 
 def test_update_with_dense_and_sparse_files_of_one_silo(tmp_path):

@@ -93,7 +93,7 @@ def test_clients_in_a_mapping_share_the_levels():
     model = Tabular().fit(silos)
     assert model.schema_.columns[0] == Column("s", "category", ("x", "y", "z"))
     assert_array_equal(model.parts["b"][0], [[2, 7], [0, 7]])
-    with pytest.raises(DataError, match="client 'b': X lacks 's'"):
+    with pytest.raises(DataError, match="differ from those of 'a':\n  b: lacks 's'\n"):
         Tabular().fit(silos | {"b": silos["b"].drop("s")})
 
 
@@ -242,7 +242,7 @@ def test_a_declared_category_is_one(kind):
         (pd.to_timedelta(np.arange(12), unit="h"), "holds durations: omit it (X.drop(columns='x')), or write them as"),
         ([*["120", "130"] * 5, "high", "140"], "'high' in row 10: correct it, count such words as missing "
          "(pandas.to_numeric(X['x'], errors='coerce')), take the column as a category (X['x'].astype('category'))"),
-        ([{}] * 12, "column 'x' holds values of type dict"),
+        ([{}] * 12, "column 'x' holds values of type Struct"),
     ],
 )  # fmt: skip
 def test_errors_say_what_helps_in_python(column, words):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .kernels.alignment import numbers_of, procrustes, same_place, same_rows
-from .kernels.centers import row_norms, unit_centers
+from .kernels.centers import label_sums, row_norms, unit_centers
 from .kernels.encoding import expanded
 from .kernels.graph import Graph
 from .kernels.objective import dot
@@ -98,8 +98,8 @@ class MixtureCommon:
 
     def _model(self, client: Reading, own: Personal | Common, settings: Settings) -> MixtureModel:
         frame = Frame.of(client.scaling, settings.levels, client.axes, client.origin)
-        shares = _of_those_there(own.shares, self.has)
-        return MixtureModel(frame, own.means, self.mixture.covariance, shares, own.profiles)
+        shares = own.shares if self.has is None else np.where(self.has, own.shares, 0.0)
+        return MixtureModel(frame, own.means, self.mixture.covariance, shares / shares.sum(), own.profiles)
 
 
 @dataclass(frozen=True)
@@ -242,15 +242,10 @@ def _drawn(client: Prepared, anchor: Array, frame: Array, settings: Settings) ->
 
     The first projection is drawn to nothing: it only says how the columns of F lie to those of the frame.
     """
-    client = _turned(one_pass(client, np.zeros_like(anchor), settings, 1)[0], frame)
-    for number in range(1, ROUNDS + 1):
-        client = _turned(one_pass(client, anchor, settings, number)[0], frame)
+    for number in range(ROUNDS + 1):
+        client, *_ = one_pass(client, anchor if number else np.zeros_like(anchor), settings, max(number, 1))
+        client = rotated(client, procrustes(to_numpy(client.W), frame))
     return client
-
-
-def _turned(client: Prepared, frame: Array) -> Prepared:
-    """The client with the columns of W, and of F, in a frame."""
-    return rotated(client, procrustes(to_numpy(client.W), frame))
 
 
 def with_clusters(model: GraphModel, own: Personal, covariance: Array, has: Array | None = None) -> GraphModel:
@@ -269,23 +264,12 @@ def _unit_means(E: Array, centers: Any) -> Array:
     """k-means of rows of unit length from some centres; a cluster without rows keeps its own."""
     points, centers = np.nan_to_num(to_numpy(double(E))), to_numpy(double(centers))
     for _ in range(STEPS):
-        labels = (points @ centers.T).argmax(axis=1)
-        sums = np.zeros_like(centers)
-        np.add.at(sums, labels, points)
-        there = np.bincount(labels, minlength=len(centers)) > 0
-        centers = np.where(there[:, None], sums / row_norms(sums), centers)
+        sums, sizes = label_sums(points, (points @ centers.T).argmax(axis=1), len(centers))
+        centers = np.where(sizes[:, None] > 0, sums / row_norms(sums), centers)
     return centers
 
 
 # -------------------------------------------------------------------------------------------------------- mixtures
-
-
-def _of_those_there(shares: Array, has: Array | None) -> Array:
-    """Shares of concepts, 0 for those that a silo lacks."""
-    if has is None or has.all():
-        return shares
-    found: Array = np.where(has, shares, 0.0)
-    return found / found.sum()
 
 
 def settled(cells: Cells, common: Common, pool: Pool, starts: Sequence[Personal]) -> tuple[Personal, Sums]:
@@ -329,8 +313,7 @@ def _alone(silo: Silo, X: Any, units: Units | None) -> Refitted:
         server = replace(server, scaling=units.scaling, lifted=units.lift is not None)
         phases = tuple(phase for phase in phases if phase not in (MOMENTS, RESCALE))
     for phase in phases:
-        loops, turn = phase in method.loops, 0
-        begun = len(rounds)
+        loops, begun, turn = phase in method.loops, len(rounds), 0
         while turn < phase.times(server, settings):
             if loops and method.loop_stops(phase, rounds[begun:], settings) is not None:
                 break

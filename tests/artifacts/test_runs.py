@@ -14,7 +14,7 @@ from tests.views import FEW, graph_view
 
 import fmtc
 from fmtc import FMTC
-from fmtc.artifacts import runs
+from fmtc.artifacts import labels, runs
 from fmtc.cli import main_group
 from fmtc.privacy.ledger import read_lines, totals, verify
 from fmtc.protocol.base import entries
@@ -148,12 +148,12 @@ def test_no_text_of_a_csv_is_run_by_a_spreadsheet_and_all_come_back():
     table = pl.DataFrame(
         {"=id": texts, "number": range(-5, len(texts) - 5), "kind": pl.Series(texts, dtype=pl.Categorical)}
     )
-    written = pl.read_csv(runs.as_csv(table), infer_schema=False)
+    written = pl.read_csv(labels.as_csv(table), infer_schema=False)
     assert written.columns == ["'=id", "number", "kind"]
     assert written["number"].to_list()[:2] == ["-5", "-4"]
     for name in ("'=id", "kind"):
         assert written[name].to_list() == [f"'{text}" for text in HARMFUL] + HARMLESS
-    assert runs.without_quotes(written)["=id"].to_list() == texts
+    assert labels.without_quotes(written)["=id"].to_list() == texts
 
 
 def test_there_is_no_other_writer_of_csv():
@@ -161,7 +161,7 @@ def test_there_is_no_other_writer_of_csv():
     home = Path(fmtc.__file__).parent
     makers = re.compile(r"write_csv|sink_csv|to_csv|csv\.writer|DictWriter|savetxt")
     found = [path.name for path in home.rglob("*.py") if makers.search(path.read_text(encoding="utf-8"))]
-    assert found == ["runs.py"]
+    assert found == ["labels.py"]
     page = (home / "report" / "page.js").read_text(encoding="utf-8")
     assert page.count("text/csv") == 1
     assert "[inert(panel.silo), panel.row[i], j, one ? inert(one.name) : " in page
@@ -201,5 +201,5 @@ def test_identifiers_and_names_that_a_spreadsheet_would_run(tmp_path):
     assert rows["cluster"].null_count() == 0
     assert set(rows.filter(pl.col("cluster") == "0")["cluster_name"]) == {"'=HYPERLINK(1)"}
     assert set(rows.filter(pl.col("cluster") == "1")["cluster_name"]) == {"'@SUM(1)"}
-    assert runs.read_labels(run)["north"].columns[0] == "=id"
-    assert runs.read_labels(run)["north"]["=id"].to_list() == ids
+    assert labels.read_labels(run)["north"].columns[0] == "=id"
+    assert labels.read_labels(run)["north"]["=id"].to_list() == ids

@@ -430,12 +430,12 @@ def test_explain_says_what_the_clusters_are(run):
     assert done.exit_code == 0, done.output
     assert "high height" in done.stdout and "low height" in done.stdout
     assert "190 against 170" in done.stdout
-    assert "60 rows, 60 %" in done.stdout
+    assert "60 rows (60 %)" in done.stdout
     assert [line.split() for line in done.stdout.splitlines() if line.startswith("south")] == [
         ["south", "50", "60", "%", "40", "%"]
     ]
     alone = fmtc_run("explain", run, "--silo", "north").stdout
-    assert "30 rows, 60 %" in alone and "share of each silo" not in alone
+    assert "30 rows (60 %)" in alone and "share of each silo" not in alone
     assert fmtc_run("explain", run, "--silo", "east").exit_code == 3
     told = json.loads(fmtc_run("explain", run, "--json").stdout)
     assert [one["rows"] for one in told["clusters"]] == [60, 40]

@@ -117,7 +117,7 @@ def test_update_of_what_cannot_be_updated():
     private = FMTC(2, max_iter=2, privacy=Privacy(epsilon=200, bounds=(-5, 12), accept_weak=True), random_state=0).fit(
         {name: silo(seed, n=90)[0] for seed, name in enumerate("abc")}
     )
-    with pytest.raises(InputError, match="private run cannot go on"):
+    with pytest.raises(InputError, match="cannot go on: each step of a private run"):
         private.partial_fit({"a": DATA["north"]})
     assert_array_equal(numbers(model, "north"), numbers(fitted("mixture"), "north"))
 

@@ -217,7 +217,7 @@ def test_rows_of_silos_that_lack_concepts_have_a_confidence(final):
 def test_what_comes_after_a_run_knows_who_lacks_what(model, tmp_path):
     with pytest.raises(ValueError, match="lacks some"):
         model.partial_fit({"east": DATA["east"]})
-    with pytest.raises(TrustError, match="fewer than 3 silos have concept"):  # south and north only have two of them
+    with pytest.raises(TrustError, match="fewer than 3 silos have cluster"):  # south and north only have two of them
         model.publish(tmp_path / "kit")
     five = {**DATA, "middle": silo(9, range(K))[0]}
     kit = fitted(OWN | {"middle": K}, data=five).publish(tmp_path / "kit")

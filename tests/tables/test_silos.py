@@ -250,7 +250,9 @@ def test_kinds_must_agree(tmp_path):
 def test_arrays_of_different_width(tmp_path):
     for name, width in (("a", 3), ("b", 2), ("c", 3)):
         np.save(tmp_path / f"{name}.npy", np.eye(4, width))
-    assert "'c'" not in refusal([tmp_path / f"{name}.npy" for name in "abc"], "'a' has 3", "'b' has 2")
+    assert "'c'" not in refusal(
+        [tmp_path / f"{name}.npy" for name in "abc"], "from those of 'a':\n  b: lacks 'column 2'"
+    )
 
 
 def test_differences_between_silos_are_listed_one_line_each(tmp_path):

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 from .. import tables
 from ..tables.reading import Reading
@@ -15,15 +14,11 @@ from .check import every_problem
 from .flags import PATH, TABLES, Asking, free_picture, save_picture
 from .program import main_group
 from .settings import build_model, model_options
-from .words import Words, new_table, note_table, size_of
+from .words import Words, note_table, size_of
 
 if TYPE_CHECKING:
     from ..advice import Advice
     from ..estimator import FMTC
-
-SHOWN = 12  # numbers of clusters in the table
-STYLES = {"range": "yellow", "too few rows": "red"}
-SIGNALS = {"parts": "large parts", "gap": "largest eigengap"}
 
 
 @main_group.command("advise-k", short_help="How many clusters the rows speak for.")
@@ -82,26 +77,8 @@ def advise_k(
 
         save_picture(words, plot_k(advice).figure, plot)
     if not words.give(advice.to_dict() | {"notes": words.notes}):
-        show_advice(words, advice)
-
-
-def show_advice(words: Words, advice: Advice) -> None:
-    """The curves around the range as a table, and the advice in sentences, on standard output."""
-    table = new_table(">clusters", ">eigengap", "<")
-    ks = advice.ks.tolist()
-    signals = {k: [SIGNALS[name] for name, place in advice.signals.items() if place == k] for k in ks}
-    middle = ks.index(advice.chosen)
-    first = max(0, min(middle - SHOWN // 2, len(ks) - SHOWN))
-    for place, k in enumerate(ks):
-        if first <= place < first + SHOWN or signals[k]:
-            style = "bold" if k == advice.chosen else "" if advice.low <= k <= advice.high else "dim"
-            mark = ("advised; " if k == advice.chosen else "") + ", ".join(signals[k])
-            table.add_row(str(k), f"{advice.eigengap[place]:.3f}", mark.removesuffix("; "), style=style)
-    words.show(table)
-    words.show("")
-    words.show(Text(advice.sentences[0], STYLES[advice.verdict]))
-    for sentence in advice.sentences[1:]:
-        words.show(sentence)
+        for sentence in advice.sentences:
+            words.show(sentence)
 
 
 def _of_federation(words: Words, asking: Asking, model: FMTC, reading: Reading) -> Advice:

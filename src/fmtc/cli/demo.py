@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..artifacts.files import new_folder, read_json, write_file, write_json
-from ..artifacts.runs import as_csv, read_explanation, versions
+from ..artifacts.labels import as_csv
+from ..artifacts.runs import read_explanation, versions
 from ..schema import FILE
 from . import flags
 from .fit import fit
@@ -25,7 +26,7 @@ from .words import Words, new_table, show_indented
 
 if TYPE_CHECKING:
     from ..demo import Gain, Story
-    from ..describe import Atlas, Explanation
+    from ..describe import Explanation
 
 
 @main_group.command(short_help="See it work on the tables of four hospitals.")
@@ -116,19 +117,15 @@ def _tell(words: Words, folder: Path) -> dict[str, Any]:
     """Say what was found, and draw it; the same for machines."""
     from ..demo import LITTLE, draw_demo, gains, verdict
     from ..estimator import load_atlas
-    from .explained import show_atlas, show_clusters
 
     report, explanation = read_json(folder / "run" / "report.json"), read_explanation(folder / "run")
     assert explanation is not None
     lines = gains(report)
-    show_clusters(words.console, explanation.clusters)
+    words.say(f"{replace(explanation, notes=())}\n")
     words.say(_hospitals(explanation, lines))
     words.say("")
-    atlas = load_atlas(folder / "run")
     words.say("The atlas, from the models alone: what clusters of the same number have in common, and who has it.")
-    words.say("")
-    show_atlas(words.console, atlas, features=False)
-    words.say(_agreement(atlas))
+    words.say(str(load_atlas(folder / "run")))
     words.say("")
     words.say(f"{verdict(lines)} Less than {LITTLE} points is little: it is a handful of patients.", "green")
     words.say("")
@@ -142,18 +139,6 @@ def _tell(words: Words, folder: Path) -> dict[str, Any]:
         "clusters": explanation.to_dict()["clusters"],
         "seconds": report["seconds"],
     }
-
-
-def _agreement(atlas: Atlas) -> str:
-    """How far hospitals agree on what the clusters are."""
-    flags = [flag for one in atlas.clusters for flag in one.flags.values()]
-    cosines = [value for one in atlas.clusters for value in one.cosine.values()]
-    same = sum(flag == "matched" for flag in flags)
-    low, high = f"{min(cosines):.2f}", f"{max(cosines):.2f}"
-    return (
-        f"{same} of {len(flags)} clusters of single hospitals are like those of the same number elsewhere: cosines "
-        f"{f'of {low}' if low == high else f'from {low} to {high}'}."
-    )
 
 
 def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ..tables.reading import Reading
 from . import flags
 from .flags import PATH, given
 from .labels import Joining, give_labels
@@ -34,7 +35,7 @@ class Wish:
     top: int = given("--top", type=click.IntRange(1), default=4, show_default=True,
                      help="With --show model: features to show for each cluster.")  # fmt: skip
 
-    def check(self, run: Path | None, file: Path | None, joining: Joining) -> None:
+    def check(self, run: Path | None, file: Path | None, joining: Joining, reading: Reading) -> None:
         """Refuse more than one wish, and flags of others."""
         if (run is None) != (self.what == "wire"):
             raise click.UsageError("give the folder of a run or a model; or --show wire alone")
@@ -42,7 +43,7 @@ class Wish:
             raise click.UsageError("give one of --row, --rename, --show and --join")
         if file is not None and self.row is None:
             raise click.UsageError("FILE is where to look for the row of --row")
-        if joining.table is None and self.what != "labels" and (joining.out is not None or joining.of_table):
+        if joining.table is None and self.what != "labels" and (joining.out is not None or reading.said()):
             raise click.UsageError(
                 "--out, --id, --silo-column and --no-header are about labels: --join or --show labels"
             )
@@ -67,7 +68,8 @@ def _numbered(text: str) -> tuple[int, str]:
 @click.argument("run", type=PATH, required=False)
 @click.argument("file", type=PATH, required=False)
 @flags.takes(wish=Wish, joining=Joining)
-def explain(run: Path | None, file: Path | None, wish: Wish, joining: Joining, words: Words) -> None:
+@flags.reading("silo_column", "id_column", "header")
+def explain(run: Path | None, file: Path | None, wish: Wish, joining: Joining, reading: Reading, words: Words) -> None:
     """Say what the clusters of a run are: size, share, and the columns that set each apart, in the table's own units.
 
     RUN is the --out folder of `fmtc fit` or `fmtc join`; the atlas and the model may be of `fmtc coordinate` or a model
@@ -100,19 +102,19 @@ def explain(run: Path | None, file: Path | None, wish: Wish, joining: Joining, w
       fmtc explain --show wire                      (every field that a silo may send or receive)
       fmtc explain run --json | python -m json.tool
     """
-    from . import explained, shown
+    from . import explained
 
-    wish.check(run, file, joining)
+    wish.check(run, file, joining, reading)
     if run is None:
-        shown.show_wire(words)
+        explained.show_wire(words)
     elif joining.table is not None or wish.what == "labels":
-        give_labels(words, run, wish.silo, joining)
+        give_labels(words, run, wish.silo, joining, reading)
     elif wish.what == "model":
-        shown.show_model(words, run, wish.top)
+        explained.show_model(words, run, wish.top)
     elif wish.what == "influence":
-        shown.show_influence(words, run)
+        explained.show_influence(words, run)
     elif wish.what == "atlas":
-        explained.give_atlas(words, run)
+        explained.show_atlas(words, run)
     elif wish.row is not None:
         explained.explain_row(words, run, wish.silo, wish.row, file)
     else:

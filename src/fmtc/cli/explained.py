@@ -1,39 +1,34 @@
-"""What `fmtc explain` says: clusters, the atlas and single rows, in words and tables."""
+"""What `fmtc explain` shows: clusters, single rows, and what else is in a run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
+import numpy as np
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from .. import tables
 from ..artifacts import runs
-from ..artifacts.files import read_json
-from ..describe import (
-    Atlas,
-    AtlasCluster,
-    Cluster,
-    Explanation,
-    RowExplanation,
-    empty_clusters_sentence,
-    percents_of,
-)
-from ..describe import (
-    explain_row as why_row,
-)
+from ..artifacts.files import check_form, read_json
+from ..describe import Explanation, empty_clusters_sentence, percents_of
+from ..describe import explain_row as why_row
 from ..errors import DataError, FileError, listed
-from ..estimator import FMTC, load_atlas
+from ..estimator import FMTC, load, load_atlas
+from ..protocol.auto import METHOD
+from ..protocol.base import LETTERS, declared
+from ..protocol.method import COMMON
 from ..tables.reading import Reading
 from ..wording import FLAGS
-from .predict import read_known, text_recipe, word_lookup
-from .shown import model_of
-from .words import Words, new_console, new_table, plural, show
+from .predict import read_known, silos_of, text_recipe, word_lookup
+from .words import Words, new_console, new_table, plural, show, show_indented
 
-# ----------------------------------------------------------------------------------------------------------- clusters
+HOW_ENDED = {True: ", converged", False: ", all that were allowed", None: ""}  # None: a silo that was not told
+KEPT = {"federated": "common model", "alone": "its own model", None: ""}
 
 
 def explain_clusters(words: Words, run: Path, silo_name: str | None, names: dict[int, str]) -> None:
@@ -48,38 +43,24 @@ def explain_clusters(words: Words, run: Path, silo_name: str | None, names: dict
         )
     if names:
         explanation = explanation.renamed(names)
-        runs.name_labels(run, explanation)
+        runs.rename_clusters(run, explanation)
         words.say(f"renamed {plural(len(names), 'cluster')} in {run}; `fmtc report {run}` makes the page again")
-    chosen = explanation.clusters if silo_name is None else explanation.of(silo_name)
-    document = explanation.to_dict()
+    document, notes, silos = explanation.to_dict(), explanation.notes, explanation.silos
+    shown = replace(explanation, notes=())
     if silo_name is not None:
-        document["clusters"] = Explanation(chosen, {}).to_dict()["clusters"]
+        shown = Explanation(explanation.of(silo_name), {})
+        document["clusters"] = shown.to_dict()["clusters"]
     if words.give(document):
         return
-    console = new_console()
-    show_clusters(console, chosen)
-    if silo_name is None and len(explanation.silos) > 1:
-        show(console, "share of each silo's rows", "bold")
-        show(console, _shares(explanation))
-    for note in explanation.notes:
+    words.show(str(shown))
+    if len(shown.silos) > 1:
+        words.show(Text("\nshare of each silo's rows", "bold"))
+        words.show(_shares(shown))
+    for note in notes:
         words.note(note)
-    sizes = [[one.rows for one in clusters] for clusters in explanation.silos.values()]
-    if said := empty_clusters_sentence(sizes, all_silos=runs.OWN_ROWS not in explanation.notes):
+    sizes = [[one.rows for one in clusters] for clusters in silos.values()]
+    if said := empty_clusters_sentence(sizes, all_silos=runs.OWN_ROWS not in notes):
         words.note(said)
-
-
-def show_clusters(console: Console, clusters: Sequence[Cluster]) -> None:
-    """What each cluster is, a line for each column that sets it apart."""
-    for cluster, share in zip(clusters, percents_of(clusters), strict=True):
-        name = f"  {cluster.name}  " if cluster.name else "  "
-        rows = f"{cluster.size} rows, {share}" if cluster.rows else "no rows"
-        show(console, Text.assemble((f"cluster {cluster.cluster}", "bold"), name, (rows, "dim")))
-        if cluster.differences:
-            grid = Table.grid(padding=(0, 2))
-            for difference in cluster.differences:
-                grid.add_row("", difference.what, difference.values)
-            grid.add_row("")
-            show(console, grid)
 
 
 def _shares(explanation: Explanation) -> Table:
@@ -90,64 +71,11 @@ def _shares(explanation: Explanation) -> Table:
     return table
 
 
-# ------------------------------------------------------------------------------------------------------------- atlas
-
-MOST = 8  # silos that have a column each
-SIGNS = {"matched": "", "unsure": " ?", "unique": " !"}
-FLAGGED = {
-    "unsure": "unsure: hardly more like this cluster than like another, or little like it",
-    "unique": "unique: like nothing in the other silos",
-}
-
-
-def give_atlas(words: Words, run: Path) -> None:
-    """Show the clusters of a run: name, share in each silo, features, how alike silos are."""
-    found = load_atlas(run)
-    if not words.give(found.to_dict()):
-        show_atlas(new_console(), found)
-
-
-def show_atlas(console: Console, atlas: Atlas, *, features: bool = True) -> None:
-    """Clusters down, silos across and, unless `features` is False, below the features of each cluster."""
-    console.print(_atlas_table(atlas))
-    flags = {flag for one in atlas.clusters for flag in one.flags.values()}
-    said = [f"{SIGNS[flag].strip()} {what}" for flag, what in FLAGGED.items() if flag in flags]
-    if said and len(atlas.silos) <= MOST:
-        show(console, "; ".join(said), "dim")
-    for one in atlas.clusters if features else ():
-        if one.top_features:
-            show(console, Text.assemble((f"{one.id:>3}  ", "bold"), ", ".join(map(str, one.top_features))))
-    for note in atlas.notes:
-        show(console, note, "dim")
-
-
-def _atlas_table(atlas: Atlas) -> Table:
-    """Of each cluster its name, if any has one, and the share of each silo's rows; of many silos, a summary."""
-    silos = atlas.silos
-    nowhere = "in no silo" if len(silos) > 1 else "not in this silo"
-    names = [Text(one.name) if one.is_somewhere else Text(nowhere, "dim") for one in atlas.clusters]
-    columns = {"<name": names} if any(map(len, names)) else {}  # rows give names: a coordinator has none
-    if len(silos) > MOST:
-        columns["<silos"] = [Text(_many(one)) for one in atlas.clusters]
-    else:
-        for cid in silos:
-            shares = zip(atlas.shares(cid), atlas.clusters, strict=True)
-            columns[f">{cid}"] = [Text(share + SIGNS.get(one.flags.get(cid, ""), "")) for share, one in shares]
-    table = new_table(">cluster", *columns)
-    for one, *cells in zip(atlas.clusters, *columns.values(), strict=True):
-        table.add_row(str(one.id), *cells)
-    return table
-
-
-def _many(cluster: AtlasCluster) -> str:
-    """Such as: in 14 of 20, 3 to 31 %; 2 unsure."""
-    shares = [share for share in cluster.presence.values() if share]
-    has = sum(share is None or share > 0 for share in cluster.presence.values())
-    said = f"in {has} of {len(cluster.presence)}"
-    if shares:
-        said += f", {100 * min(shares):.0f} to {100 * max(shares):.0f} %"
-    counts = {flag: list(cluster.flags.values()).count(flag) for flag in FLAGGED}
-    return "; ".join([said, *(f"{n} {flag}" for flag, n in counts.items() if n)])
+def show_atlas(words: Words, run: Path) -> None:
+    """Show each cluster of a federation, and which silos have how much of it."""
+    atlas = load_atlas(run)
+    if not words.give(atlas.to_dict()):
+        words.show(str(atlas))
 
 
 # ------------------------------------------------------------------------------------------------------------ one row
@@ -159,21 +87,20 @@ def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: 
     if silo_name is not None and silo_name not in model.client_ids_:
         raise DataError(f"there is no silo {silo_name!r} in this run; there are {listed(model.client_ids_)}")
     files, reading = _remembered(run)
-    if file is not None:  # which says itself what its rows are called
-        files, reading = [file], replace(reading, silo_column=None, id_column=None)
-    else:
-        files = _there(run, files, silo_name if reading.silo_column is None else None)
-    recipe = text_recipe(model)
     with words.warnings_as_notes():
-        silos = read_known(files, reading, model.n_features_in_, runs.schema_of(model, run), recipe)
-    silo, place = _found(_meant(silos, model, silo_name, file), row, file)
-    features = model._features(word_lookup(files, reading.of_texts(recipe)), silo.feature_names)
+        if file is not None:  # which says itself what its rows are called
+            files, reading = [file], replace(reading, silo_column=None, id_column=None)
+            silos = silos_of(model, run, files, silo_name, reading)
+        else:
+            silos = _of_run(model, run, files, silo_name, reading)
+    silo, place = _found(silos, row, file)
+    features = model._features(word_lookup(files, reading.of_texts(text_recipe(model))), silo.feature_names)
     why = why_row(model._models[silo.name], silo.X[[place]], features)
     explanation = runs.read_explanation(run)
     why = why.named(explanation.names if explanation else {})
     what = f"{silo.id_name or 'row'} {row} of {silo.name}"
     if not words.give({"row": what, **why.to_dict()}):
-        _show_row(new_console(), what, why, explanation)
+        words.show(f"{what}: {why}")
 
 
 def _remembered(run: Path) -> tuple[list[Path], Reading]:
@@ -187,33 +114,21 @@ def _remembered(run: Path) -> tuple[list[Path], Reading]:
     return [Path(name) for name in about.get("files", ())], reading
 
 
-def _there(run: Path, files: list[Path], silo_name: str | None) -> list[Path]:
-    """Those files of a run that may hold the row, if they are there."""
-    if silo_name is not None and len(files) > 1:
-        files = [path for path in files if tables.formats.stem_of(path) == silo_name] or files
-    gone = next((path for path in files if not path.is_file()), None)
-    if gone is not None or not files:
-        why = f"{gone} is not there any more" if gone is not None else f"{run} does not remember its files"
+def _of_run(model: FMTC, run: Path, files: list[Path], silo_name: str | None, reading: Reading) -> list[tables.Silo]:
+    """The rows of a run or of one of its silos, from the files that it was fitted to."""
+    if gone := next((f"{path} is not there any more" for path in files if not path.is_file()), None):
+        files = []
+    if not files:
+        why = gone or f"{run} does not remember its files"
         raise FileError(f"{why}: give the file with the row, such as `fmtc explain {run} new.csv --row 17`")
-    return files
+    silos = read_known(files, reading, model.n_features_in_, runs.schema_of(model, run), text_recipe(model))
+    if len(model.client_ids_) == 1:
+        (silo_name,) = model.client_ids_
+    own = [silo for silo in silos if silo_name in (None, silo.name)]
+    return own or [replace(silos[0], name=str(silo_name))]
 
 
-def _meant(silos: list[tables.Silo], model: FMTC, silo_name: str | None, file: Path | None) -> list[tables.Silo]:
-    """The silos in which the row may be, by the names of the model."""
-    known = model.client_ids_
-    if file is not None:
-        name = silo_name or (silos[0].name if silos[0].name in known else None)
-        if name is None and len(known) > 1:
-            raise DataError(f"rows of which silo? The run is of {listed(known)}; name one with --silo")
-        return [replace(silo, name=name or known[0]) for silo in silos]
-    if silo_name is not None:
-        return [silo for silo in silos if silo.name == silo_name] or [
-            replace(silo, name=silo_name) for silo in silos[:1]
-        ]
-    return silos
-
-
-def _found(silos: list[tables.Silo], row: str, file: Path | None) -> tuple[tables.Silo, int]:
+def _found(silos: Sequence[tables.Silo], row: str, file: Path | None) -> tuple[tables.Silo, int]:
     """The silo of a row, and its place there: by identifier or, where there are none, by its number in the file."""
     found = []
     for silo in silos:
@@ -230,36 +145,131 @@ def _found(silos: list[tables.Silo], row: str, file: Path | None) -> tuple[table
     return found[0]
 
 
-def _show_row(console: Console, what: str, why: RowExplanation, explanation: Explanation | None) -> None:
-    """Which columns decided, and what would change it."""
-    first = Text.assemble((f"{what}: ", ""), (why.title(why.cluster), "bold"))
-    show(console, Text.assemble(first, f", probability {100 * why.probability:.0f} %"))
-    differences = explanation.clusters[why.cluster].differences if explanation else ()
-    if differences:
-        show(console, f"Rows of this cluster: {'; '.join(map(str, differences))}", "dim")
-    if why.cluster == why.second:
-        return
-    show(console, f"\nWhat speaks for it, against {why.title(why.second)}")
-    table = Table.grid(padding=(0, 2))
-    for reason in why.reasons:
-        table.add_row("", reason.column, reason.value, _signed(reason.contribution))
-    if why.rest:
-        table.add_row("", "all other columns", "", _signed(why.rest))
-    if abs(why.start) >= 0.005:
-        table.add_row("", "before any column is looked at", "", _signed(why.start))
-    table.add_row("", Text("together" if why.exact else "in all", "bold"), "", _signed(why.margin))
-    show(console, table)
-    if not why.exact:
-        show(console, "Each is what the whole loses without the column; they do not add up.", "dim")
-    if not why.changes:
-        show(console, "No change of one column within its usual range leads to another cluster.")
-        return
-    show(console, "\nWhat would change it, one column alone")
-    table = Table.grid(padding=(0, 2))
-    for change in why.changes:
-        table.add_row("", str(change))
-    show(console, table)
+# ------------------------------------------------------------------------------------------------ what else is there
 
 
-def _signed(value: float) -> Text:
-    return Text(f"{'+' if value >= 0 else '−'}{abs(value):.2f}", "green" if value >= 0 else "red", justify="right")
+def model_of(run: Path) -> FMTC:
+    """The model of a run, with what its columns are."""
+    model = load(runs.model_folder(run))
+    if (schema := runs.schema_of(model, run)) is not None:
+        model.schema_ = schema
+    return model
+
+
+def show_model(words: Words, run: Path, top: int) -> None:
+    """Show what a model is: silos, features, clusters, how its rounds ended."""
+    model = model_of(run)
+    recipe = text_recipe(model)
+    history = model.history_  # empty where a model was kept without its rounds
+    leading = {cid: _leading(model, cid, top) for cid in model.client_ids_}
+    about: dict[str, Any] = {
+        "model": str(runs.model_folder(run)),
+        "n_clusters": model.n_concepts_,
+        "n_features": model.n_features_in_,
+        "feature_names": getattr(model, "feature_names_in_", None),
+        "text": None if recipe is None else asdict(recipe),
+        "settings": model._params(),
+        "n_iter": model.n_iter_,
+        "view": model.view_,
+        "converged": model.converged_,
+        "stopped_because": model.stopped_because_,
+        "last_round": asdict(history[-1]) if history else None,
+        "bytes_up": sum(record.bytes_up for record in history) if history else None,
+        "bytes_down": sum(record.bytes_down for record in history) if history else None,
+        "silos": {cid: {"top_features": found} for cid, found in leading.items()},
+    }
+    if words.give(about):
+        return
+    features = plural(about["n_features"], "feature") + ("" if about["feature_names"] is not None else " without names")
+    facts = {
+        "model": about["model"],
+        "holds": f"{plural(len(leading), 'silo')}, {features}, {plural(about['n_clusters'], 'cluster')}",
+        "rounds": f"{model.n_iter_}{HOW_ENDED[model.converged_]}",
+        "stopped": model.stopped_because_,
+        "view": model.view_,
+    }
+    if recipe is not None:
+        facts["reads"] = f"texts in column {recipe.text_column!r}"
+    if history:
+        facts["standing"] = f"{history[-1].standing} in the last round"
+        facts["traffic"] = f"{decimal(about['bytes_up'])} from the silos, {decimal(about['bytes_down'])} to them"
+    for name, fact in facts.items():
+        words.show(Text.assemble((f"{name:<11}", "bold"), fact))
+    words.show("")
+    table = new_table("<silo", ">cluster", "<most important features")
+    for cid, clusters in leading.items():
+        for j, marks in enumerate(clusters):
+            shown = "  ".join(f"{'-' if mark['weight'] < 0 else '+'}{mark['feature']}" for mark in marks)
+            table.add_row("" if j else cid, str(j), shown)
+        table.add_section()
+    words.show(table)
+    if not any(map(any, leading.values())):
+        lifted = "The graph view has replaced the columns by others (lift), so none has a weight of its own."
+        words.show(f"{lifted} `fmtc explain` says what the clusters are.")
+
+
+def _leading(model: FMTC, cid: str, top: int) -> list[list[dict[str, Any]]]:
+    """For each cluster of a silo, the columns along which it lies farthest, in their common units; lifted, none."""
+    features, (signatures, columns) = model._features(), model._models[cid].directions()
+    names = []
+    for feature in columns:
+        column, level = features.place(feature)
+        names.append(features.name(column, {}) + (f"={features.level(column, level)}" if level >= 0 else ""))
+    return [
+        [{"feature": names[j], "weight": float(signature[j])} for j in np.argsort(-np.abs(signature))[:top]]
+        for signature in signatures
+    ]
+
+
+def show_influence(words: Words, run: Path) -> None:
+    """Who pulls whom in a run, from its report.json."""
+    file = run / "report.json"
+    if not file.is_file():
+        raise FileError(f"{run} is not the folder of a run: it has no report.json, which says who pulls whom")
+    found = read_json(file, {"trust?": (dict, None)}).get("trust")
+    if found is None:
+        raise FileError(
+            f"{run} does not say who pulls whom: it was written by an older version of fmtc, or by one silo"
+        )
+    check_form(file, found, runs.TRUST, "trust")
+    if words.give(found):
+        return
+    lines, rounds, pulls = found["clients"], found["rounds"], found["influence"]
+    silos = [line["silo"] for line in lines]
+    table = new_table("<silo", ">affinity", ">capped", ">weighed down", "<kept")
+    for line in lines:
+        affinity = "" if line["affinity"] is None else f"{line['affinity']:.2f}"
+        counts = f"{line['capped']} of {rounds}", f"{line['odd']} of {rounds}"
+        table.add_row(line["silo"], affinity, *counts, KEPT[line["kept"]])
+    words.show(table)
+    held = [line["silo"] for line in lines if line["held"]]
+    nobody = "Nobody was set aside or refused, nor capped in half of the rounds or more."
+    words.show(f"Held: {', '.join(held)}." if held else nobody)
+    if pulls is None:
+        return words.show("Who pulls whom is known for 2 to 64 silos, where a run had them in one place.")
+    table = new_table("<moves, without", *(f">{silo}" for silo in silos[: len(pulls)]))
+    for place, (silo, row) in enumerate(zip(silos, pulls, strict=False)):
+        table.add_row(silo, *("" if t == place else f"{value:.3f}" for t, value in enumerate(row)))
+    words.show("")
+    words.show(table)
+    words.show("Each row: how far a silo's part of the common model moves when the silo of a column is left out.")
+
+
+def show_wire(words: Words) -> None:
+    """The declarations of all messages of a run."""
+    phases = declared((*COMMON, *METHOD.phases))
+    if words.give({"letters": LETTERS, "phases": phases}):
+        return
+    console = new_console()
+    for phase in phases:
+        show(console, Text.assemble((phase["phase"], "bold"), f" ({phase['doing']})"))
+        for title, fields in (("asked", phase["asks"]), ("answer", phase["answers"])):
+            if not fields:
+                show_indented(console, f"{title}: nothing")
+            for field in fields:
+                when = "" if field["when"] == "always" else f" ({field['when']})"
+                shape = f", {field['shape']}: {field['what']}{when}"
+                show_indented(console, Text.assemble(f"{title}: ", (field["name"], "bold"), shape))
+                show_indented(console, f"can tell: {field['tells']}", "dim", by=10)
+        console.print()
+    show(console, "In shapes: " + ", ".join(f"{letter} {what}" for letter, what in LETTERS.items()) + ".")

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from .. import tables
 from ..artifacts import runs
+from ..artifacts.labels import with_labels
 from ..errors import UsageError, WriteError
 from ..tables.reading import Reading
 from . import flags
@@ -226,8 +226,6 @@ def _appended(files: Sequence[Path], results: Sequence[runs.SiloResult], reading
     found = {}
     for file in files:
         own = [r for r in results if len(files) == 1 or r.silo.name == stem_of(file)]
-        rows = np.concatenate([r.silo.rows for r in own])
-        labels = np.concatenate([r.labels for r in own])
-        sure = np.concatenate([r.probabilities[np.arange(len(r.labels)), r.labels] for r in own])
-        found[stem_of(file)] = runs.with_labels(read_file(file, reading), rows, labels, sure)
+        told = [r.silo for r in own], [r.labels for r in own], [r.probabilities for r in own]
+        found[stem_of(file)] = with_labels(read_file(file, reading), *told)
     return found

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import tables
-from ..artifacts import runs
+from ..artifacts import labels, runs
 from ..artifacts.files import new_file, write_file
 from ..errors import listed
 from ..tables.reading import Reading
-from ..wording import FLAGS
 from .flags import PATH, free_path, given
 from .terminal import printable
 from .words import Words, plural
@@ -32,21 +31,8 @@ class Joining:
 
     table: Path | None = given("--join", type=PATH, metavar="FILE", section="Labels",
                                help="A table to add cluster and probability to.")  # fmt: skip
-    id_column: str | None = given(
-        "--id", "--id-column", metavar="NAME", section="Labels",
-        help="With --join: the column of FILE with the identifiers, if it has another name there.",
-    )  # fmt: skip
-    silo_column: str | None = given("--silo-column", metavar="NAME", section="Labels",
-                                      help="With --join: the column of FILE that names the silo.")  # fmt: skip
-    no_header: bool = given("--no-header", is_flag=True, section="Labels",
-                            help="With --join: the first line of FILE is a row.")  # fmt: skip
     out: Path | None = given("--out", type=PATH, section="Labels", help="File to write instead of standard output.")
     force: bool = given("--force", is_flag=True, section="Labels", help="Replace --out.")
-
-    @property
-    def of_table(self) -> bool:
-        """Whether something is said about the table."""
-        return bool(self.id_column or self.silo_column or self.no_header)
 
 
 def check_tables(files: Sequence[Path], advice: str) -> None:
@@ -65,53 +51,54 @@ def give_table(
     """Write a table to a file, or to standard output; as JSON, to standard output in any case."""
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write(out) if write is not None else write_file(out, runs.as_csv(table))
+        write(out) if write is not None else write_file(out, labels.as_csv(table))
         words.say(f"wrote {out}: {plural(table.height, 'row')}")
     document = {"rows": table.height, "notes": words.notes, "columns": table.to_dict(as_series=False)}
     if words.give(document) or out is not None:
         return
-    text = runs.as_csv(table)
+    text = labels.as_csv(table)
     click.echo(printable(text.decode()) if sys.stdout.isatty() else text, nl=False)
 
 
-def give_labels(words: Words, run: Path, silo_name: str | None, joining: Joining) -> None:
+def give_labels(words: Words, run: Path, silo_name: str | None, joining: Joining, reading: Reading) -> None:
     """Show the labels of a run as one table, or add them to the rows of another."""
     out, file, write = joining.out, joining.table, None
     if out is not None:
         out = free_path(out, joining.force)
-    known = runs.read_labels(run)
+    known = labels.read_labels(run)
     if silo_name is not None:
         if silo_name not in known:
             raise click.UsageError(f"the run is of silos {listed(known)}; it has no {silo_name!r}")
         known = {silo_name: known[silo_name]}
     if file is None:
-        if joining.of_table:
+        if reading.said():
             raise click.UsageError("--id, --silo-column and --no-header are about the table of --join")
-        table = runs.all_labels(known)
+        table = labels.all_labels(known)
     elif tables.formats.suffix_of(file) == ".h5ad":
         if out is None or out.suffix.lower() != ".h5ad":
             raise click.UsageError(f"clusters go into a copy of {file}: name it with --out, such as --out new.h5ad")
-        given, added = _into_obs(run, known, file, joining)
+        given, added = _into_obs(run, known, file, reading)
         write, table = partial(_write_obs, file, added), given.hstack(added)
     else:
         check_tables([file], "give a table")
-        given = tables.formats.read_file(file, Reading(header=False if joining.no_header else None, wording=FLAGS))
-        table = _joined(run, known, given, joining)
+        given = tables.formats.read_file(file, reading)
+        table = _joined(run, known, given, file, reading)
     cluster = next(name for name in reversed(table.columns) if name in ("fmtc_cluster", "cluster"))
     if n_bare := table.get_column(cluster).null_count():
         words.note(f"{plural(n_bare, 'row')} of {file} without a label in {run}")
     give_table(words, table, out, write)
 
 
-def _joined(run: Path, known: Mapping[str, pl.DataFrame], given: pl.DataFrame, joining: Joining) -> pl.DataFrame:
+def _joined(
+    run: Path, known: Mapping[str, pl.DataFrame], given: pl.DataFrame, file: Path, reading: Reading
+) -> pl.DataFrame:
     """A table with the clusters of a run, and their names."""
-    assert joining.table is not None
-    found = runs.join_labels(given, known, joining.table, joining.id_column, joining.silo_column)
-    return runs.with_names(found, run)
+    found = labels.join_labels(given, known, file, reading.id_column, reading.silo_column)
+    return labels.with_names(found, runs.label_names(runs.read_explanation(run)))
 
 
 def _into_obs(
-    run: Path, known: Mapping[str, pl.DataFrame], file: Path, joining: Joining
+    run: Path, known: Mapping[str, pl.DataFrame], file: Path, reading: Reading
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The table obs of a file of AnnData with names of rows, and the columns to add: clusters are categories there."""
     import polars as pl
@@ -120,11 +107,11 @@ def _into_obs(
 
     ids, given = read_obs(file)
     key = next(iter(known.values())).columns[0]
-    if joining.id_column is None and key != "row" and key not in given.columns:
+    if reading.id_column is None and key != "row" and key not in given.columns:
         given = given.insert_column(0, pl.Series(key, ids)) if given.width else pl.DataFrame({key: ids})
     elif not given.width:
         given = pl.DataFrame({"obs_names": ids})
-    table = _joined(run, known, given, joining)
+    table = _joined(run, known, given, file, reading)
     new = [name for name in table.columns if name not in given.columns]
     return given, table.select(pl.col(name).cast(pl.String) if "cluster" in name else pl.col(name) for name in new)
 

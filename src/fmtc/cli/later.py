@@ -12,11 +12,11 @@ import click
 from rich.filesize import decimal
 
 from ..artifacts import runs
-from ..errors import DataError, FileError, listed
+from ..errors import FileError, listed
 from ..tables.reading import EM, Reading
 from . import flags
 from .flags import PATH, ROWS, Output, free_path
-from .predict import check_one, read_known, text_recipe, word_lookup
+from .predict import read_known, silos_of, text_recipe, word_lookup
 from .program import main_group
 from .words import Words, plural, show_run
 
@@ -146,7 +146,7 @@ def _finish(
     runs.write_run(output.out, output.force, model, results, report, words=word_lookup(files, reading))
     explanation = runs.read_explanation(output.out)
     if names and explanation is not None:
-        runs.name_labels(output.out, explanation.renamed(names))
+        runs.rename_clusters(output.out, explanation.renamed(names))
     show_run(words, report, output.out)
     words.give({"out": str(output.out), **report})
 
@@ -195,7 +195,6 @@ def update(
     """
     from ..later.models import open_run
 
-    check_one(silo_name, reading)
     output = replace(output, out=output.free(runs.is_run))
     model = open_run(run)
     if not model._models:
@@ -203,7 +202,10 @@ def update(
     model.set_params(random_state=random_state)
     recipe = text_recipe(model)
     with words.warnings_as_notes():
-        silos = _silos(model, files, silo_name, reading)
+        together: dict[str, Silo] = {}
+        for silo in silos_of(model, run, files, silo_name, reading):
+            together[silo.name] = _after(together[silo.name], silo) if silo.name in together else silo
+        silos = list(together.values())
         if keep_last is not None:
             silos = [silo.take(range(silo.X.shape[0])[-keep_last:]) for silo in silos]
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
@@ -223,23 +225,6 @@ def update(
 
 def _is_calibrated(model: FMTC, cid: str) -> bool:
     return getattr(model._models[cid], "calibration", None) is not None
-
-
-def _silos(model: FMTC, files: Sequence[Path], silo_name: str | None, reading: Reading) -> list[Silo]:
-    """The rows of each silo, those of the first file first."""
-    from ..tables.formats import stem_of
-
-    divided, schema = reading.silo_column is not None, getattr(model, "schema_", None)
-    found: dict[str, Silo] = {}
-    for file in files:
-        for silo in read_known([file], reading, model.n_features_in_, schema, text_recipe(model)):
-            own = silo.name if divided else silo_name or stem_of(file)
-            if own not in model.client_ids_:
-                raise DataError(f"{file} has rows of {own!r}, and the model is of silos {listed(model.client_ids_)}"
-                                + ("" if silo_name or divided else "; name the silo with --silo"))  # fmt: skip
-            silo = replace(silo, name=own)
-            found[own] = _after(found[own], silo) if own in found else silo
-    return list(found.values())
 
 
 def _after(before: Silo, silo: Silo) -> Silo:

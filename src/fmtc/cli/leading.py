@@ -320,5 +320,5 @@ def write_consensus(
         write_json(part / "history.json", [asdict(record) for record in result.rounds])
         write_json(part / "report.json", report)
         if about.get("atlas"):
-            runs.write_atlas(part, about["atlas"])
+            runs.write_document(part / runs.ATLAS, about["atlas"])
     return report

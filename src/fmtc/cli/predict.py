@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +14,7 @@ from rich.filesize import decimal
 from .. import tables
 from ..artifacts import runs
 from ..artifacts.files import read_json
+from ..artifacts.labels import label_table, with_labels, with_names
 from ..errors import DataError, FileError, listed
 from ..tables.reading import Reading
 from . import flags
@@ -78,14 +79,15 @@ def predict(
     if out is not None:
         out = free_path(out, force)
     with words.warnings_as_notes():
-        model, silos, name = rows_for_model(words, run, file, silo_name, reading)
+        model, silos = rows_for_model(words, run, file, silo_name, reading)
         if marks.outliers and model.view_ != "mixture":
             raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")
-        found = [Found.of(model, silo, name or silo.name, certain=marks.abstain is not None) for silo in silos]
+        found = [Found.of(model, silo, certain=marks.abstain is not None) for silo in silos]
     _note_far(words, found, marks.outliers)
-    table = runs.with_names(_table(silos, found, marks, file, reading), run)
+    table = with_names(_table(silos, found, marks, file, reading), runs.label_names(runs.read_explanation(run)))
     if marks.abstain is not None:
-        table, left = runs.without_doubtful(table, marks.abstain)
+        sure = np.concatenate([one.confidence for one in found if one.confidence is not None])
+        left = int((sure < marks.abstain).sum())
         words.note(
             f"{left:,} of {plural(table.height, 'row')} ({left / max(table.height, 1):.0%}) "
             f"{'has' if left == 1 else 'have'} no cluster (-1): confidence below {marks.abstain:g}"
@@ -102,13 +104,13 @@ class Found(NamedTuple):
     confidence: np.ndarray | None  # None where nobody asks
 
     @classmethod
-    def of(cls, model: FMTC, silo: tables.Silo, name: str, *, certain: bool) -> Found:
+    def of(cls, model: FMTC, silo: tables.Silo, *, certain: bool) -> Found:
         """What the model of a silo says of rows."""
         return cls(
-            model.predict(silo.X, clients=name),
-            model.predict_proba(silo.X, clients=name),
-            model.predict_outliers(silo.X, clients=name) if model.view_ == "mixture" else None,
-            model.confidence(silo.X, clients=name) if certain else None,
+            model.predict(silo.X, clients=silo.name),
+            model.predict_proba(silo.X, clients=silo.name),
+            model.predict_outliers(silo.X, clients=silo.name) if model.view_ == "mixture" else None,
+            model.confidence(silo.X, clients=silo.name) if certain else None,
         )
 
 
@@ -128,13 +130,11 @@ def _table(
     """A line for each row: what it was, if that is wanted, and its cluster."""
     labels, P, far, confidence = (list(part) for part in zip(*found, strict=True))
     more: dict[str, Any] = {"outliers": far if marks.outliers else None}
-    more["confidence"] = confidence if marks.abstain is not None else None
-    if not marks.append:
-        return runs.label_table(silos, labels, P, clients=reading.silo_column is not None, proba=marks.proba, **more)
-    sure = [p[np.arange(len(own)), own] for own, p in zip(labels, P, strict=True)]
-    rows, clusters, top = map(np.concatenate, ([silo.rows for silo in silos], labels, sure))
-    flat: dict[str, Any] = {name: None if part is None else np.concatenate(part) for name, part in more.items()}
-    return runs.with_labels(tables.formats.read_file(file, reading), rows, clusters, top, **flat)
+    if marks.abstain is not None:
+        more |= {"confidence": confidence, "abstain": marks.abstain}
+    if marks.append:
+        return with_labels(tables.formats.read_file(file, reading), silos, labels, P, **more)
+    return label_table(silos, labels, P, named=reading.silo_column is not None, proba=marks.proba, **more)
 
 
 # -------------------------------------------------------------------------------------------------- rows for a model
@@ -142,41 +142,39 @@ def _table(
 
 def rows_for_model(
     words: Words, run: Path, file: Path, silo_name: str | None, reading: Reading
-) -> tuple[FMTC, list[tables.Silo], str | None]:
-    """The model of a run, the silos of a file of new rows, and whose model is meant for all; None: each its own.
-
-    Parameters
-    ----------
-    words : Words
-        To note what the user should know.
-    run, file : Path
-    silo_name : str, optional
-        The silo, as it was given.
-    reading : Reading
-    """
+) -> tuple[FMTC, list[tables.Silo]]:
+    """The model of a run, and the silos of a file of new rows."""
     from ..estimator import load
 
-    check_one(silo_name, reading)
     model = load(runs.model_folder(run))
-    name = None if reading.silo_column is not None else one_silo(model, silo_name, file)
-    silos = read_known([file], reading, model.n_features_in_, runs.schema_of(model, run), text_recipe(model))
-    if unknown := [silo.name for silo in silos if name is None and silo.name not in model.client_ids_]:
-        raise DataError(
-            f"--silo-column: {file} has rows of {listed(unknown)}, and the model is of silos "
-            f"{listed(model.client_ids_)}"
-        )
+    silos = silos_of(model, run, [file], silo_name, reading)
     known, named = hasattr(model, "feature_names_in_"), silos[0].feature_names is not None
     if named != known:
         words.note(f"{'the model' if named else file.name} has no column names; columns are matched by their order")
     if known:
         del model.feature_names_in_  # names have been compared
-    return model, silos, name
+    return model, silos
 
 
-def check_one(silo_name: str | None, reading: Reading) -> None:
-    """Refuse a silo for all rows where a column names that of each."""
-    if silo_name is not None and reading.silo_column is not None:
+def silos_of(
+    model: FMTC, run: Path, files: Sequence[Path], silo_name: str | None, reading: Reading
+) -> list[tables.Silo]:
+    """The rows of files, each silo under the name that it has in the model: that of the flag, a column or a file."""
+    divided = reading.silo_column is not None
+    if silo_name is not None and divided:
         raise click.UsageError("give --silo for all rows or --silo-column for each, not both")
+    schema, recipe = runs.schema_of(model, run), text_recipe(model)
+    found: list[tables.Silo] = []
+    for file in files:
+        own = None if divided else one_silo(model, silo_name, file)
+        silos = read_known([file], reading, model.n_features_in_, schema, recipe)
+        found += [replace(silo, name=own or silo.name) for silo in silos]
+    if unknown := [silo.name for silo in found if silo.name not in model.client_ids_]:
+        raise DataError(
+            f"--silo-column: {files[0]} has rows of {listed(unknown)}, and the model is of silos "
+            f"{listed(model.client_ids_)}"
+        )
+    return found
 
 
 def text_recipe(model: FMTC) -> tables.TextRecipe | None:
@@ -304,8 +302,8 @@ def drift(
         if len(given) != 2:
             raise click.UsageError("give the folder of a run and a file of new rows; or --combine and p-values")
         with words.warnings_as_notes():
-            model, silos, name = rows_for_model(words, Path(given[0]), Path(given[1]), silo_name, reading)
-            each = [model.drift(silo.X, clients=name or silo.name, level=level) for silo in silos]
+            model, silos = rows_for_model(words, Path(given[0]), Path(given[1]), silo_name, reading)
+            each = [model.drift(silo.X, clients=silo.name, level=level) for silo in silos]
         found = together([result.silos[0] for result in each], level)
         said = str(found)
     if not words.give({**found.to_dict(), "level": level, "notes": words.notes}):

@@ -35,8 +35,6 @@ def _value(text: str) -> Any:
         return text
 
 
-INT_OR_AUTO: Any = click.types.FuncParamType(_value)
-INT_OR_AUTO.name = "int|auto"
 # Parameters of FMTC that are a plain value, with their type on the command line and a line of help; the flag has the
 # name of the parameter. A flag that is not given leaves the value to FMTC or FMTC.as_published.
 MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
@@ -51,7 +49,6 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
         "Graph view: what is made low-rank, the tensor of projections or all side by side; average makes them one; "
         "auto is tensor, and average for texts.",
     ),
-    "n_neighbors": (INT_OR_AUTO, "Neighbours in each silo's graph; auto: sqrt(rows)/2, 10 to 30."),
     "scale": (
         click.Choice(SCALES),
         "Standardise columns in each silo (client) or over all (global); auto: over all, unless columns share a unit; "

@@ -133,7 +133,8 @@ class AtlasCluster:
         known = self.presence[silo]
         return f"< {FEW}" if known is None else percent(known) if known else "–"
 
-    def __str__(self) -> str:
+    def told(self, shares: Mapping[str, str]) -> str:
+        """Title, features and silos, a line each; `shares` of the silos as they are printed."""
         lines = [f"cluster {self.id}{': ' + self.name if self.name else ''}"]
         if self.top_features:
             lines.append("  " + ", ".join(map(str, self.top_features)))
@@ -141,8 +142,11 @@ class AtlasCluster:
         said = []
         for cid in silos:
             flag = f"{self.flags[cid]} {self.cosine[cid]:.2f}" if cid in self.flags else ""
-            said.append(" ".join(part for part in (cid, self.share(cid), flag) if part))
+            said.append(" ".join(part for part in (cid, shares.get(cid), flag) if part))
         return "\n".join([*lines, *(["  " + "; ".join(said)] if said else [])])
+
+    def __str__(self) -> str:
+        return self.told({cid: self.share(cid) for cid in self.presence})
 
 
 @dataclass(frozen=True)
@@ -194,7 +198,9 @@ class Atlas(Document):
     def __str__(self) -> str:
         m = len(self.silos)
         where = f" in {m} silo{'' if m == 1 else 's'}" if m else ""
-        return "\n".join([f"{len(self.clusters)} clusters{where}", *map(str, self.clusters), *self.notes])
+        shares = {cid: self.shares(cid) for cid in self.silos}
+        told = (one.told({cid: own[j] for cid, own in shares.items()}) for j, one in enumerate(self.clusters))
+        return "\n".join([f"{len(self.clusters)} clusters{where}", *told, *self.notes])
 
     def _repr_html_(self) -> str:
         """A table for notebooks: clusters down, silos across; everything in it is escaped."""
@@ -240,6 +246,7 @@ class Compared(NamedTuple):
     """How alike the members of clusters are; one row for each silo."""
 
     there: Array  # m x k of bool: the silo has the cluster
+    counted: Array  # m x k of bool: with five rows at least, as far as that is known
     cosine: Array  # m x k, to the mean of the other members; 0 without any
     flags: Array  # m x k, a place in `FLAGS`
 
@@ -281,7 +288,7 @@ def compare(signatures: Sequence[Array], presence: Sequence[Presence | None]) ->
     # other silos have it, and this one has no other cluster to set it apart from
     blank = there & (counted.sum(axis=0) - counted > 0) & ~known
     unsure = (cosine < SURE) | (found.lead < LEAD)
-    return Compared(there, cosine, np.where((cosine < UNIQUE) & ~blank, 2, np.where(unsure, 1, 0)))
+    return Compared(there, counted, cosine, np.where((cosine < UNIQUE) & ~blank, 2, np.where(unsure, 1, 0)))
 
 
 # ---------------------------------------------------------------------------------------------------------- drawing
@@ -325,7 +332,7 @@ def draw(
     columns = np.unique(np.concatenate([one.features for one in members.values()]))
     S = [_spread_out(one.signatures, one.features, columns) for one in members.values()]
     found = compare(S, [one.presence for one in members.values()])
-    direction, amounts, agreed = _together(S, list(members.values()), columns, found.there)
+    direction, amounts, agreed = _together(S, list(members.values()), columns, found)
     k, several, told = len(direction), len(ids) > 1, told or {}
     picked = [()] * k if features is None else _picked(direction, amounts, agreed, columns, features)
     if several:
@@ -367,15 +374,13 @@ def _cluster(
 
 def _spread_out(values: Array, features: Array, columns: Array) -> Array:
     """Values of some features among all; 0 for the others."""
-    if len(features) == len(columns):
-        return values
     whole = np.zeros((len(values), len(columns)))
     whole[:, np.searchsorted(columns, features)] = values
     return whole
 
 
 def _together(
-    S: Sequence[Array], members: Sequence[Member], columns: Array, there: Array
+    S: Sequence[Array], members: Sequence[Member], columns: Array, found: Compared
 ) -> tuple[Array, Array | None, Array]:
     """Of each cluster, the mean direction of its members at length 1, their mean amounts, and where they agree; k x f.
 
@@ -385,9 +390,7 @@ def _together(
     stack = np.array(S)
     norm = np.linalg.norm(stack, axis=2, keepdims=True)
     units = np.divide(stack, norm, out=np.zeros_like(stack), where=norm > 0)
-    counted = np.array([[one.presence is None or (one.presence[j] or 0) > 0 for j in range(stack.shape[1])]
-                        for one in members])  # fmt: skip
-    use = np.where(counted.any(axis=0), counted, there) & there
+    use = np.where(found.counted.any(axis=0), found.counted, found.there)
     units = units * use[:, :, None]
     usual = np.ma.median(np.ma.array(np.abs(units), mask=np.broadcast_to(~use[:, :, None], units.shape)), axis=0)
     strong = np.where(np.abs(units) >= LEAST * usual.filled(0.0), units, 0.0)

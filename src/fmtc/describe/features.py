@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
-from ..errors import DataError
 from ..schema import Schema
 
 Lookup = Callable[[Sequence[int]], Mapping[int, str]]
@@ -56,19 +56,14 @@ class Features:
         units = {j: column.unit for j, column in enumerate(schema.columns) if column.unit}
         return cls(schema.names, levels, units, **others)
 
+    @cached_property
+    def _places(self) -> list[tuple[int, int]]:
+        numbers = [(j, -1) for j, levels in enumerate(self.levels) if not levels]
+        return numbers + [(j, level) for j, levels in enumerate(self.levels) for level in range(len(levels))]
+
     def place(self, feature: int) -> tuple[int, int]:
         """Column of a feature, and which of its levels; -1 for a number. Numbers come first, then all levels."""
-        if not any(self.levels):
-            return feature, -1
-        numbers = [j for j, levels in enumerate(self.levels) if not levels]
-        if feature < len(numbers):
-            return numbers[feature], -1
-        begin = len(numbers)
-        for j, levels in enumerate(self.levels):
-            if levels and feature < begin + len(levels):
-                return j, feature - begin
-            begin += len(levels)
-        raise DataError(f"there is no feature {feature} in a table of {len(self.levels)} columns")
+        return self._places[feature] if self.levels else (feature, -1)
 
     @property
     def is_hashed(self) -> bool:

@@ -134,6 +134,8 @@ class RowExplanation:
             lines.append(f"  all other columns: {signed(self.rest)}")
         if abs(self.start) >= 0.005:
             lines.append(f"  before any column is looked at: {signed(self.start)}")
+        if not self.exact:
+            lines.append("each is what the whole loses without the column; they do not add up")
         if self.changes:
             lines += ["what would change it", *(f"  {change}" for change in self.changes)]
         else:

@@ -219,7 +219,9 @@ def update(model: FMTC, X: Any, clients: Any, keep_last: int | None) -> FMTC:
     if keep_last is not None:
         check_number("keep_last", keep_last, Integral, "None or a whole number of at least 1", lambda v: v >= 1)
     parts = model._parts(X, clients, reset=False)
-    _refuse_anchors(model)
+    for cid in parts:
+        if why := model._models[cid].why_final:
+            raise InputError(f"the model of {cid!r} cannot go on: {why}")
     rows = {cid: Xt if keep_last is None else Xt[-int(keep_last) :] for cid, (Xt, _) in parts.items()}
     shared: Shared | None = model._shared
     settings = replace(model.settings(), view=model.view_)
@@ -243,11 +245,6 @@ def update(model: FMTC, X: Any, clients: Any, keep_last: int | None) -> FMTC:
     model.history_, model.received_, model.n_iter_, model.converged_ = [], [], 1, None
     model.stopped_because_ = f"went on from the model of before, with new rows of {listed(rows)}"
     return model
-
-
-def _refuse_anchors(model: FMTC) -> None:
-    if any(own.is_public for own in model._models.values()):
-        raise InputError("the model of a private run cannot go on: each step would spend privacy; start a new run")
 
 
 __all__ = ["join_later", "kit_of", "publish", "update"]

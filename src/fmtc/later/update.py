@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
 from ..kernels.lift import RIDGE
 from ..mixture.steps import Common, Personal, packed
 from ..models import GraphModel, MixtureModel
@@ -43,7 +42,6 @@ def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Any, set
         What all silos have in common. Silos without new rows keep their part in it. None: each silo goes on by itself.
     settings : Settings
     """
-    refuse_lacking(models)
     if shared is not None and not set(rows) <= set(shared.client_ids):
         shared = None
     silos = {cid: Silo(cid, model.k, replace(settings, view=model.kind)) for cid, model in models.items()}
@@ -69,16 +67,6 @@ def _followed(shared: Shared, found: Mapping[str, Refitted], known: Mapping[str,
             for cid, one in found.items()
         }
     return Updated(found, shared)
-
-
-def refuse_lacking(models: Mapping[str, Any]) -> None:
-    """Raise `InputError` for models of the graph view that lack concepts: their axes are their own."""
-    lacking = [cid for cid, model in models.items() if model.has_own_axes]
-    if lacking:
-        raise InputError(
-            f"a graph view in which silos lack clusters cannot be updated, and {lacking[0]!r} lacks some: fit again, "
-            'or fit with view="mixture"'
-        )
 
 
 def _mixture_common(model: MixtureModel, shared: Shared | None, silo: Silo) -> MixtureCommon:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import InputError
 from ..kernels.alignment import numbers_of
 from ..kernels.records import Box, Public, coordinates
 from . import base
@@ -17,7 +16,6 @@ from .base import ClientModel, Drawn, Member, Presence
 Array = np.ndarray
 
 NO_ANCHOR = 16.0  # squared distance to a cluster without an anchor: more than any in the unit ball
-NO_CALIBRATION = "models of private runs are not calibrated: they have no confidence, and cannot test for drift"
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,7 @@ class AnchorModel(ClientModel):
     is_public: ClassVar[bool] = True
     rescales: ClassVar[bool] = True  # by the bounds of columns
     holds_words: ClassVar[bool] = False
+    why_final: ClassVar[str] = "each step of a private run would spend privacy; start a new run"
 
     low: Array  # bounds of the columns that are numbers
     high: Array
@@ -130,14 +129,6 @@ class AnchorModel(ClientModel):
         for cluster in np.unique(self.clusters):
             found[:, cluster] = np.maximum(gap[:, self.clusters == cluster].min(axis=1), 0.0)
         return found
-
-    def row_scores(self, X: Any) -> NoReturn:
-        """Not of a private run."""
-        raise InputError(NO_CALIBRATION)
-
-    def calibrated(self) -> NoReturn:
-        """Not of a private run."""
-        raise InputError(NO_CALIBRATION)
 
     # ----------------------------------------------------------------------------------------- what clusters are
 

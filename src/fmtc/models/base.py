@@ -23,6 +23,11 @@ Presence = tuple[float | None, ...]  # of one silo, by concept: share of rows, 0
 LATER = {"optional": True}  # of a field that older files of models do not have: it then has its default
 BLOCK = 8_192  # new rows projected at a time: what is made on the way stays in cache, and is worth a thread
 TRACE = 1e-6  # share below which a model has no rows in a concept
+NOT_CALIBRATED = (
+    'the model is not calibrated: fit with Solver(calibration="folds") (`fmtc fit --calibrate`), or call '
+    "calibrate(X) on the model that was fitted, with its rows"
+)
+NO_CALIBRATION = "models of private runs are not calibrated: they have no confidence, and cannot test for drift"
 MOST = 1e6  # log-odds where there is no second cluster
 
 
@@ -128,9 +133,9 @@ class ClientModel(ABC):
         return Units()
 
     @property
-    def has_own_axes(self) -> bool:
-        """Whether its axes are those of its own concepts, because the silo lacks others."""
-        return False
+    def why_final(self) -> str:
+        """Why it cannot go on with new rows; empty where it can."""
+        return ""
 
     @abstractmethod
     def renumbered(self, order: Array) -> Any:
@@ -176,9 +181,9 @@ class ClientModel(ABC):
 
     # -------------------------------------------------------------------------------------------- confidence
 
-    @abstractmethod
     def row_scores(self, X: Any) -> RowScores:
         """Scores of new rows; of one cluster only, the density takes the place of odds; (n, d) -> three times (n,)."""
+        raise InputError(NO_CALIBRATION)
 
     @property
     def low_only(self) -> bool:
@@ -188,10 +193,7 @@ class ClientModel(ABC):
     def calibrated(self) -> Calibration:
         """The calibration, or an error that says how to get one."""
         if self.calibration is None:
-            raise InputError(
-                'the model is not calibrated: fit with Solver(calibration="folds") (`fmtc fit --calibrate`), or call '
-                "calibrate(X) on the model that was fitted, with its rows"
-            )
+            raise InputError(NO_CALIBRATION if self.is_public else NOT_CALIBRATED)
         return self.calibration
 
     def confidence(self, X: Any) -> Array:

@@ -61,9 +61,9 @@ class GraphModel(ClientModel):
         return Units(scaling=scaling, lift=self.lift)
 
     @property
-    def has_own_axes(self) -> bool:
-        """Whether its axes are those of its own concepts, because the silo lacks others."""
-        return self.lacks is not None
+    def why_final(self) -> str:
+        """Where the silo lacks concepts, the axes are its own."""
+        return "" if self.lacks is None else 'in the graph view it lacks clusters; fit again, or with view="mixture"'
 
     @property
     def holds_words(self) -> bool:

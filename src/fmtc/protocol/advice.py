@@ -8,19 +8,19 @@ spectrum  eigenvalues and large parts of each client's graph
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, RefusedError
+from ..errors import DataError
 from ..kernels.embedding import spectral_start
 from ..kernels.graph import build_graph
 from ..kernels.sweep import large_parts
 from ..privacy.protection import Protection
-from ..settings import Settings, Solver
-from .base import Array, Phase, above, array, number
+from ..settings import Settings
+from .base import Answers, Array, Content, Phase, Weights, above, array, number
 from .graph.opening import Hello
 from .graph.state import GraphServer
 from .graph.view import GraphView
@@ -42,21 +42,6 @@ class AdviceSettings(Settings):
     lowest: int = 2  # number of clusters that is compared
     fixed: bool = False  # the largest one is that of the user: fewer rows are an error, and do not lower it
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_range(self.lowest, self.n_clusters)
-
-
-def check_range(lowest: Any, highest: Any) -> None:
-    """Raise an error for numbers of clusters that cannot be compared."""
-    for value in (lowest, highest):
-        if type(value) is not int:
-            raise TypeError(f"a range of numbers of clusters is two whole numbers, such as 2 and 12, got {value!r}")
-    if lowest < 2:
-        raise ValueError(f"a range of numbers of clusters begins at 2 or above, got {lowest}..{highest}")
-    if highest < lowest:
-        raise ValueError(f"the range {lowest}..{highest} is empty: give the smaller number first")
-
 
 def range_of(value: Any) -> tuple[int, int] | None:
     """Lowest and highest number of clusters of a range; None for ``"auto"``, which leaves it to the number of rows.
@@ -77,16 +62,20 @@ def range_of(value: Any) -> tuple[int, int] | None:
     """
     if value is None or (isinstance(value, str) and value == AUTO):
         return None
-    pair = value
     if isinstance(value, str):
         low, dots, high = value.partition("..")
         if not (dots and low.strip().isdecimal() and high.strip().isdecimal()):
             raise ValueError(f'a range of numbers of clusters is written as "3..12", or "auto", got {value!r}')
-        pair = int(low), int(high)
-    if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
+        value = int(low), int(high)
+    if not hasattr(value, "__len__") or len(value) != 2:
         raise TypeError(f'a range of numbers of clusters is "auto", a text such as "3..12" or a pair, got {value!r}')
-    lowest, highest = (int(k) if isinstance(k, np.integer) else k for k in pair)
-    check_range(lowest, highest)
+    lowest, highest = (int(k) if isinstance(k, np.integer) else k for k in value)
+    if type(lowest) is not int or type(highest) is not int:
+        raise TypeError(f"a range of numbers of clusters is two whole numbers, such as 2 and 12, got {value!r}")
+    if lowest < 2:
+        raise ValueError(f"a range of numbers of clusters begins at 2 or above, got {lowest}..{highest}")
+    if highest < lowest:
+        raise ValueError(f"the range {lowest}..{highest} is empty: give the smaller number first")
     return lowest, highest
 
 
@@ -137,7 +126,7 @@ class AdviceServer(GraphServer):
 class Counted(Hello):
     """Who is there, and which numbers of clusters so many rows allow."""
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Any) -> AdviceServer:
+    def reduce(self, server: Any, answers: Answers, settings: Any) -> AdviceServer:
         """As before a run; then at most one cluster for four rows of the smallest client."""
         sizes = {cid: min(ROWS, int(answers[cid].n_samples)) for cid in sorted(answers)}
         found = super().reduce(server, answers, settings)
@@ -181,8 +170,7 @@ class Spectrum(Phase):
     threads = True
     concludes = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """What is compared."""
 
         ks: Array = array(
@@ -190,8 +178,7 @@ class Spectrum(Phase):
             "below the largest number asked for.", kind="int", check=_are_numbers,
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """The spectrum of one client."""
 
         eigenvalues: Array = array(
@@ -227,20 +214,13 @@ class Spectrum(Phase):
     def impossible(self, server: AdviceServer, client_id: str, answer: Any, settings: Any) -> str | None:
         """Eigenvalues that no normalised Laplacian has, and others than asked for."""
         lam = answer.eigenvalues
-        if not self._fits(answer, server.ks):
+        if len(lam) != server.ks[-1] + 1:
             return "is of other numbers of clusters than asked for"
         wrong = lam.min() < 0 or lam.max() > 2 or (np.diff(lam) < 0).any()
         return "has no eigenvalues of a graph, in order" if wrong else None
 
-    def _fits(self, answer: Any, ks: Sequence[int]) -> bool:
-        return len(answer.eigenvalues) == ks[-1] + 1
-
-    def reduce(self, server: AdviceServer, answers: MutableMapping[str, Any], settings: AdviceSettings) -> AdviceServer:
+    def reduce(self, server: AdviceServer, answers: Answers, settings: AdviceSettings) -> AdviceServer:
         """Keep what came."""
-        if misfits := [cid for cid in sorted(answers) if not self._fits(answers[cid], server.ks)]:
-            raise RefusedError(
-                f"client {', '.join(map(repr, misfits))} answered for other numbers of clusters than asked"
-            )
         found = {cid: answers[cid].eigenvalues for cid in sorted(answers)}
         return replace(server, eigenvalues=found, large={cid: answers[cid].parts for cid in found})
 
@@ -265,20 +245,14 @@ class AdviceMethod(GraphView):
     keeps = False
     loops: tuple[Phase, ...] = ()
 
-    def read_settings(self, document: Mapping[str, Any]) -> AdviceSettings:
-        """Settings from what `dataclasses.asdict` and JSON made of them."""
-        return AdviceSettings(**{**document, "solver": Solver(**document["solver"])})
-
     def open_client(self, client_id: str, X: Any, settings: Any, device: str) -> ClientState:
         """A client at rest."""
         few = replace(settings, n_clusters=2, lowest=2, fixed=False)  # whether rows are enough, the server says
         return replace(open_client(client_id, X, few, device), k=settings.n_clusters, on_trial=True)
 
-    def open_server(
-        self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
-    ) -> ServerState:
+    def open_server(self, client_ids: Sequence[str], settings: Settings, weights: Weights) -> ServerState:
         """The server before the first message; all clients count alike."""
-        return ServerState(tuple(sorted(client_ids)), view=self.view)
+        return super().open_server(client_ids, settings, None)
 
     def known_sizes(self, client_id: str, settings: Settings) -> dict[str, int]:
         """Nothing: the numbers of rows decide."""
@@ -309,14 +283,3 @@ class AdviceMethod(GraphView):
 
 
 METHOD = AdviceMethod()
-
-
-__all__ = [
-    "AUTO",
-    "METHOD",
-    "AdviceSettings",
-    "Evidence",
-    "advice_settings",
-    "compared",
-    "range_of",
-]

@@ -6,8 +6,8 @@ rows look better, judged by neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..privacy.protection import Protection
 from ..refit import Silo, refit
 from ..settings import Settings
 from . import choice
-from .base import Array, Phase, how_many, number
+from .base import Answers, Array, Content, Phase, how_many, number
 from .choice import by_answers
 from .graph.state import Numbered
 from .graph.view import METHOD as GRAPH
@@ -47,8 +47,7 @@ class Probe(Phase):
     pure = True
     Ask = CONCLUDE.Ask  # the mixture's parameters
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """How one client's rows look in both views."""
 
         shapes: bool = number(
@@ -97,7 +96,7 @@ class Probe(Phase):
             return None
         return f"has gain {answer.gain:g} and entropy {answer.entropy:g}, which are no shares"
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> ServerState:
         """Decide."""
         return by_answers(server, [answers[cid] for cid in sorted(answers)], how_many(answers), settings)
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from ..errors import RefusedError
 from ..privacy.protection import Protection
 
 Array = np.ndarray
+Answers = MutableMapping[str, Any]  # by client; a phase that needs memory takes out what it has used
+Weights = Mapping[str, float] | None  # of clients; None: all alike
 Check = Callable[[Any, Mapping[str, int]], str | None]  # a value and the sizes -> what is wrong with it, or None
 REPEATS = 3  # answers to a phase that comes once: a server that was lost may ask again, with other clients
 RESTARTS = 8  # answers to a loop phase beyond its rounds: a run that has not completed one may be started again
@@ -37,8 +39,6 @@ DTYPES = {  # kinds of array that a field may hold, and what is accepted for eac
     "uint64": ("uint64",),
     "float64": ("float64",),
 }
-_ACCEPTED = {kind: {(np.dtype(name).kind, np.dtype(name).itemsize) for name in names} for kind, names in DTYPES.items()}
-
 
 LETTERS = {  # in the shapes of fields
     "D": "columns of the file",
@@ -111,6 +111,9 @@ def above(limit: float) -> Check:
     return lambda value, sizes: None if np.all(np.asarray(value) > limit) else f"is not above {limit:g}"
 
 
+_ENTRIES: dict[type, dict[str, Entry]] = {}  # what was found before
+
+
 def entries(kind: type) -> dict[str, Entry]:
     """Declarations of the fields of a message, by name."""
     if kind not in _ENTRIES:
@@ -118,16 +121,19 @@ def entries(kind: type) -> dict[str, Entry]:
     return _ENTRIES[kind]
 
 
-_ENTRIES: dict[type, dict[str, Entry]] = {}  # what was found before
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Content:
+    """What a message holds: a subclass is a frozen dataclass, whose fields are made with `array` and `number`."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Nothing:
+class Nothing(Content):
     """A question or an answer without content."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
+class Failure(Content):
     """The answer of a client that cannot answer, in any phase."""
 
     error: str = number(
@@ -195,7 +201,7 @@ class Phase:
         """The client's next state and its answer."""
         raise NotImplementedError
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Any) -> Any:
+    def reduce(self, server: Any, answers: Answers, settings: Any) -> Any:
         """The server's next state; a loop phase returns the state and a `RoundReport`."""
         return server
 
@@ -322,7 +328,7 @@ def _wrong_array(value: Any, entry: Entry, sizes: dict[str, int]) -> str | None:
     assert entry.shape is not None
     if not isinstance(value, np.ndarray):
         return "is not an array"
-    if (value.dtype.kind, value.dtype.itemsize) not in _ACCEPTED[entry.kind]:
+    if value.dtype.name not in DTYPES[entry.kind]:
         return f"holds {value.dtype}, not {entry.kind}"
     if value.ndim != len(entry.shape):
         return f"has shape {value.shape}, not ({', '.join(entry.shape)})"

@@ -8,7 +8,6 @@ end      the run is over, and how it ended
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from ..describe import FLAGS
 from ..privacy.protection import Protection
 from ..tables.findings import CODES, LIMIT, WIDTH, Kind
-from .base import Array, Nothing, Phase, array, number
+from .base import Array, Content, Nothing, Phase, array, number
 
 # --------------------------------------------------------------------------------------------------------------- survey
 
@@ -46,8 +45,7 @@ class Survey(Phase):
     subject = "table"
     pure = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Columns of one client; of a column with fewer than ten values only the counts are given."""
 
         n_samples: int | None = number("number of rows", "Exactly that.", kind="count", when=IN_THE_CLEAR)
@@ -130,8 +128,7 @@ class Verdict(Phase):
     doing = "reading what was found about its columns"
     subject = "table"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Findings about this client."""
 
         findings: Array = array(
@@ -185,8 +182,7 @@ class End(Phase):
     doing = "ending the run"
     subject = "run"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """How the run ended."""
 
         converged: bool = number("whether the residuals fell below the tolerance", "Nothing else.", kind="flag")

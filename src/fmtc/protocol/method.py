@@ -13,7 +13,7 @@ import numpy as np
 
 from ..describe import Atlas
 from ..errors import RefusedError
-from .base import Phase, sent
+from .base import Phase, Weights, sent
 from .common import END, SURVEY, VERDICT
 from .sums.masking import Masking
 
@@ -116,7 +116,7 @@ class Method:
         """A client at rest, its rows checked."""
         raise NotImplementedError
 
-    def open_server(self, client_ids: Sequence[str], settings: Any, weights: Mapping[str, float] | None) -> Any:
+    def open_server(self, client_ids: Sequence[str], settings: Any, weights: Weights) -> Any:
         """The server before the first message; it has `client_ids` and `round_no`."""
         raise NotImplementedError
 

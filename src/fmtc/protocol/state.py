@@ -23,6 +23,7 @@ from ..kernels.scaling import Scaling, moments, standardize
 from ..linalg.arrays import HOST, to_device
 from ..models import Units
 from ..settings import POOLED_SCALES, Settings
+from .base import Weights
 
 Array = np.ndarray
 
@@ -256,7 +257,7 @@ class ServerState:
     """The server between messages: at the beginning, and what all later states have. Each view has its own."""
 
     client_ids: tuple[str, ...]
-    weights: Mapping[str, float] | None = None  # the paper's omega as given; None: all alike
+    weights: Weights = None  # the paper's omega as given; None: all alike
     view: str | None = None  # "graph" or "mixture"; None: to be decided
     why: str = ""  # the view was decided so
     round_no: int = 0
@@ -289,13 +290,13 @@ def shared_width(features: Mapping[str, int]) -> int:
     return next(iter(features.values()))
 
 
-def refuse_weights(weights: Mapping[str, float] | None) -> None:
+def refuse_weights(weights: Weights) -> None:
     """Raise `InputError` for weights in a run of which the server sees sums only, so that it cannot weigh anybody."""
     if weights is not None:
         raise InputError("client_weights cannot be used with privacy: the server sees sums, in which all count alike")
 
 
-def client_weights(ids: Sequence[str], weights: Mapping[str, float] | None) -> Array:
+def client_weights(ids: Sequence[str], weights: Weights) -> Array:
     """The paper's omega in the order of the ids, summing to 1; 1/m each unless given."""
     if weights is None:
         return np.full(len(ids), 1 / len(ids))

@@ -6,8 +6,8 @@ rescale  the columns of all clients take the common units
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..kernels.lift import Lift, draw, lifts
 from ..mixture.bounds import far_columns, far_sizes, numbers_only
 from ..privacy.protection import Protection
 from ..settings import POOLED_SCALES, Settings
-from .base import Array, Nothing, Phase, above, array, number
+from .base import Answers, Array, Content, Nothing, Phase, above, array, number
 from .choice import by_columns
 from .graph.state import Embedded
 from .mixture.state import Tallied
@@ -37,8 +37,7 @@ class Moments(Phase):
     pure = True
     parallel = False
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Sums of one client."""
 
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
@@ -77,14 +76,19 @@ class Moments(Phase):
         """Once, where the clients agree on the units of columns, or on their means."""
         return int(needs_moments(settings))
 
-    def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
         """Sum up the columns as they came, categories as indicators of their levels."""
         if settings.scale == "tfidf":
             return client, self.Answer(n_samples=client.X.shape[0], document_counts=scaling.document_counts(client.X))
-        own, in_one_unit = own_moments(client, settings)
-        return client, self.Answer(
-            n_samples=own.n, means=own.means, squares=own.squares, filled=own.counts, in_one_unit=in_one_unit
-        )
+        if not needs_moments(settings):
+            raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
+        unit = scaling.in_one_unit(client.X) if settings.scale == "auto" else None
+        own = scaling.moments(expanded(client.X, settings.levels))
+        return client, self.Answer(n_samples=own.n, **self.said(own, ask), in_one_unit=unit)
+
+    def said(self, own: scaling.Moments, ask: Any) -> dict[str, Any]:
+        """What leaves of the sums."""
+        return {"means": own.means, "squares": own.squares, "filled": own.counts}
 
     def impossible(self, server: ServerState, client_id: str, answer: Answer, settings: Settings) -> str | None:
         """No rows, negative squares, more cells than rows."""
@@ -95,7 +99,7 @@ class Moments(Phase):
             return f"counts cells that {answer.n_samples} rows cannot have"
         return "has squares below 0" if answer.squares is not None and answer.squares.min(initial=0) < 0 else None
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> ServerState:
         """Common units for the columns of all clients."""
         said = {cid: answers[cid] for cid in sorted(answers)}
         name = "document_counts" if settings.scale == "tfidf" else "squares"
@@ -117,14 +121,6 @@ class Moments(Phase):
             parts = {cid: parts[cid] for cid in near}
         in_one_unit = bool(said) and all(answer.in_one_unit for answer in said.values())
         return agreed(server, scaling.pool(parts.values()), in_one_unit, settings)
-
-
-def own_moments(client: ClientState, settings: Settings) -> tuple[scaling.Moments, bool | None]:
-    """Moments of one client's columns, and whether they share a unit, where that is asked for."""
-    if not needs_moments(settings):
-        raise RefusedError(f"phase 'moments' is not part of a run with scale={settings.scale!r}")
-    unit = scaling.in_one_unit(client.X) if settings.scale == "auto" else None
-    return scaling.moments(expanded(client.X, settings.levels)), unit
 
 
 def agreed(server: ServerState, pooled: scaling.Moments, in_one_unit: bool, settings: Settings) -> ServerState:
@@ -212,8 +208,7 @@ class Rescale(Phase):
     parallel = False
     rebuilds = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Common units of the columns; c of them are kept."""
 
         shift: Array | None = array(

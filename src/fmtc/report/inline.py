@@ -75,7 +75,7 @@ def write_report(
         if names:
             kept = runs.read_explanation(run)
             assert kept is not None
-            runs.write_explanation(run, kept.renamed(names))
+            runs.write_document(run / runs.EXPLANATION, kept.renamed(names).to_dict())
         page = render(summarise(run) | {"title": path.stem})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, page.encode("utf-8", "replace"))

@@ -54,11 +54,10 @@ def test_the_choice():
     X, truth = two_lines()
     judge = home.held_back(len(X), 0)
     noise = np.random.default_rng(4).integers(2, size=len(X))
-    assert home.keeps_public(X, judge, truth, truth)[0]
-    keep, ratio = home.keeps_public(X, judge, noise, truth)
-    assert not keep and ratio < 0.5
-    assert home.keeps_public(X, judge, truth, noise)[0]
-    assert not home.keeps_public(X, judge, np.zeros(len(X), int), truth)[0]
+    assert home.worth(X, judge, truth, truth) >= home.KEEP
+    assert home.worth(X, judge, noise, truth) < 0.5
+    assert home.worth(X, judge, truth, noise) >= home.KEEP
+    assert home.worth(X, judge, np.zeros(len(X), int), truth) < home.KEEP
 
 
 def test_merged_clusters_are_noticed():
@@ -68,8 +67,8 @@ def test_merged_clusters_are_noticed():
     X = np.array([[0, 0], [0, 1], [1, 0], [1, 1.0]])[truth] + 0.02 * rng.normal(size=(160, 2))
     judge = home.held_back(160, 0)
     assert home.closed(X, truth // 2, judge) == 1
-    assert not home.keeps_public(X, judge, truth // 2, truth)[0]
-    assert home.keeps_public(X, judge, 3 - truth, truth)[0]
+    assert home.worth(X, judge, truth // 2, truth) < home.KEEP
+    assert home.worth(X, judge, 3 - truth, truth) >= home.KEEP
 
 
 def test_a_fifth_is_held_back():

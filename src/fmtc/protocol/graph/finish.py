@@ -7,14 +7,15 @@ settle  rounds of the mixture over the projections of all clients
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...errors import RefusedError
-from ...kernels.alignment import match_clusters, match_concepts, numbers_of, widening
+from ...kernels.alignment import match_clusters, match_concepts, numbers_of, same_place, widening
 from ...kernels.centers import label_sums, row_norms, unit_centers
 from ...linalg.arrays import asarray_like, double, is_tensor, namespace, to_numpy
 from ...mixture import Cells
@@ -25,7 +26,7 @@ from ...models import GraphModel, project
 from ...privacy.protection import ALWAYS
 from ...privacy.rules import Centres
 from ...settings import Settings
-from ..base import REPEATS, Array, Phase, array, number
+from ..base import REPEATS, Answers, Array, Content, Phase, array, number
 from ..mixture.em import PROTECT, Answer, asked, impossible_round, next_round, one_round
 from ..mixture.em import Ask as Parameters
 from ..mixture.state import Mixing, Mixture
@@ -44,8 +45,7 @@ class Finish(Phase):
     protect = Centres("No centre is one row; the policy says what becomes of small clusters.", dominance=ALWAYS)
     resumes = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """The last rotation."""
 
         rotation: Array | None = array(
@@ -53,8 +53,7 @@ class Finish(Phase):
             when="with `align`", check=is_rotation,
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Centres of one client."""
 
         centers: Array = array(
@@ -72,34 +71,28 @@ class Finish(Phase):
         k = client.k
         from_embedding = settings.solver.labels_from == "embedding"
         E, model = projected(client, settings)
-        signature = to_numpy(client.W)  # of clusters, in the units that all clients share
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
         found = unit_centers(E, k, settings.solver.n_init, seed)
-        centers = to_numpy(found)
-        model = replace(model, centers=centers)
+        model = replace(model, centers=to_numpy(found))
         labels = (E @ found.T).argmax(axis=1) if from_embedding else model.assign(input_rows(client))
-        sizes = to_numpy(namespace(labels).bincount(labels, minlength=k))
-        if (sizes == 0).any() and not client.on_trial:
+        n_filled = len(np.unique(to_numpy(labels)))
+        if n_filled < k and not client.on_trial:
             from sklearn.exceptions import ConvergenceWarning
 
             warnings.warn(
-                f"client {client.client_id!r} fills only {np.count_nonzero(sizes)} of {k} clusters: its rows have too "
+                f"client {client.client_id!r} fills only {n_filled} of {k} clusters: its rows have too "
                 "few distinct projections. Ask for fewer clusters, or look for duplicate rows.",
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        # largest first; equal sizes by the norm of W c, which no order of rows and no rotation changes
-        order = np.lexsort((-np.linalg.norm(centers @ signature.T, axis=1), -sizes))
-        centers = centers[order]
-        labels = asarray_like(np.argsort(order), labels)[labels]
-        own = Clusters(E, replace(model, centers=centers), labels)
-        return become(client, Clustered, own=own), self.Answer(centers=centers)
+        own = by_size(E, model, labels, to_numpy(client.W))
+        return become(client, Clustered, own=own), self.Answer(centers=own.model.centers)
 
     def impossible(self, server: GraphServer, client_id: str, answer: Answer, settings: Settings) -> str | None:
         """Centres that are not of length 1."""
         return not_of_unit_length(answer)
 
-    def reduce(self, server: GraphServer, answers: MutableMapping[str, Answer], settings: Settings) -> Finished:
+    def reduce(self, server: GraphServer, answers: Answers, settings: Settings) -> Finished:
         """Which cluster of each client takes each number; a mixture to begin with, where there is to be one."""
         orders = common_numbers(server, {cid: answers[cid].centers for cid in answers}, settings)
         partial, mixture = server.has is not None, None
@@ -110,6 +103,14 @@ class Finish(Phase):
             server = _in_axes_of_concepts(server, answers, orders)
             centers = {cid: np.nan_to_num(part) for cid, part in centers.items()}
         return with_influence(become(server, Finished, orders=orders, mixture=mixture, centers=centers), settings)
+
+
+def by_size(E: Array, model: GraphModel, labels: Array, W: Array) -> Clusters:
+    """Clusters, the largest first; equal sizes by the norm of W c, which no order of rows and no rotation changes."""
+    sizes = to_numpy(namespace(labels).bincount(labels, minlength=len(model.centers)))
+    order = np.lexsort((-np.linalg.norm(model.centers @ W.T, axis=1), -sizes))
+    labels = asarray_like(np.argsort(order), labels)[labels]
+    return Clusters(E, replace(model, centers=model.centers[order]), labels)
 
 
 def not_of_unit_length(answer: Any) -> str | None:
@@ -226,20 +227,19 @@ def is_partial_order(order: Any, sizes: Mapping[str, int]) -> str | None:
     return None if right else f"does not give each of {k} clusters a number of its own"
 
 
-def order_field() -> Any:
-    """Which cluster takes which number."""
-    return array(
-        "K", "the client's cluster that takes each common number, -1 for a concept that it lacks",
-        "How its order of cluster sizes compares with that of the others.", kind="int", check=is_partial_order,
-    )  # fmt: skip
-
-
-def partial_field() -> Any:
-    """Whether axes become concepts."""
-    return number(
-        "whether clients lack concepts: axes of projections are then concepts", "That a silo lacks one.", kind="flag",
-        when="where clients lack concepts",
-    )  # fmt: skip
+ORDER = partial(
+    array, "K", "the client's cluster that takes each common number, -1 for a concept that it lacks",
+    "How its order of cluster sizes compares with that of the others.", kind="int", when="without `privacy`",
+    check=is_partial_order,
+)  # fmt: skip
+PARTIAL = partial(
+    number, "whether clients lack concepts: axes of projections are then concepts", "That a silo lacks one.",
+    kind="flag", when="where clients lack concepts",
+)  # fmt: skip
+FRAME = partial(
+    array, "k k", "common centres, which give each client's clusters their numbers",
+    "Where the clusters of all clients lie in the common frame.", when='with `privacy="sums"`',
+)  # fmt: skip
 
 
 class Settle(Phase):
@@ -248,15 +248,20 @@ class Settle(Phase):
     name = "settle"
     doing = "finding its clusters with the others"
     protect = PROTECT
+    sums = True
     Answer = Answer
 
-    @dataclass(frozen=True, kw_only=True)
     class Ask(Parameters):
         """Common parameters, and which clusters are the same."""
 
         step: int = number("which round of the mixture this is", "How far the mixture is.", kind="count")
-        order: Array = order_field()
-        partial: bool | None = partial_field()
+        order: Array | None = ORDER()
+        partial: bool | None = PARTIAL()
+        frame: Array | None = FRAME()
+
+        def wrong(self) -> str | None:
+            """What no server can mean: numbers of both kinds, or of none."""
+            return numbered_twice(self)
 
     def times(self, server: Mixing, settings: Settings) -> int:
         """Until the likelihood hardly changes."""
@@ -269,9 +274,9 @@ class Settle(Phase):
         return REPEATS * SETTLE_STEPS if settings.solver.mixes else 0
 
     def asks(self, server: Any, settings: Settings) -> dict[str, Any]:
-        """The same parameters for everyone."""
-        last = vars(asked(server.mixture)) | {"step": server.mixture.rounds, "partial": is_partial(server)}
-        return {cid: self.Ask(**last, order=order) for cid, order in server.orders.items()}
+        """The same parameters for everyone, and which clusters of a client are which."""
+        last = vars(asked(server.mixture)) | {"step": server.mixture.rounds}
+        return {cid: self.Ask(**last, **numbers) for cid, numbers in server.numbers.items()}
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Clustered, Any]:
         """E-step over the normalised projections; asked twice for the same round, it gives the same answer.
@@ -279,14 +284,14 @@ class Settle(Phase):
         Who missed rounds continues with its own last sums; who missed all, with its k-means clusters.
         """
         client = reached(client, Clustered)
-        own = widened(client.own, ask)
+        order, own = order_of(client, ask), widened(client.own, ask)
         if 0 < ask.step < own.step:
             raise RefusedError(f"round {ask.step} of the mixture cannot follow round {own.step}")
         before = own.before if ask.step == own.step else own.statistics
         if before is None or not ask.step:
-            before = first_statistics(own, ask.order)
+            before = first_statistics(own, order)
         cells = Cells(double(own.E), np.zeros((own.E.shape[0], 0), np.int64)) if own.cells is None else own.cells
-        after, answer = one_round(cells, ask, [before], settle_pool(settings, cells.n), ask.order >= 0)
+        after, answer = one_round(cells, ask, [before], settle_pool(settings, cells.n), order >= 0)
         own = replace(own, cells=cells, before=before, statistics=after[0], step=ask.step)
         return replace(client, own=own), answer
 
@@ -294,12 +299,12 @@ class Settle(Phase):
         """Sums of no rows."""
         return impossible_round(server.mixture, answer)
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Settings) -> Any:
+    def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:
         """Add up and pool."""
         mixture: Mixture = server.mixture
         before = mixture.scores[0] if mixture.rounds else -np.inf
         pool = settle_pool(settings, words=server.words)
-        found = next_round(server, mixture, answers, pool, contains=settings.solver.contains)
+        found = next_round(server, answers, pool, contains=settings.solver.contains)
         mixture = found.mixture
         done = abs(found.score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
         mixture, parts = replace(mixture, settled=bool(done)), {**server.parts, **found.parts}
@@ -320,9 +325,15 @@ def first_statistics(own: Clusters, order: Array) -> Statistics:
     return Statistics(one.sum(axis=0), one.T @ E, np.zeros((k, 0)), np.zeros(E.shape[1]))
 
 
-def is_partial(server: Finished) -> bool | None:
-    """Whether clients lack concepts, as questions say it."""
-    return None if server.has is None else True
+def numbered_twice(ask: Any) -> str | None:
+    """What is wrong with a question that gives clusters no numbers, or in two ways."""
+    return "either order or frame must be there" if (ask.order is None) == (ask.frame is None) else None
+
+
+def order_of(client: Clustered, ask: Any) -> Array:
+    """Which cluster of the client takes each number: as the server says, or by the common centres that it shows."""
+    order: Array = same_place(client.own.model.centers, ask.frame) if ask.order is None else ask.order
+    return order
 
 
 def widened(own: Clusters, ask: Any) -> Clusters:

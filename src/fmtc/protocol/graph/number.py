@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -17,18 +17,17 @@ from ...kernels.objective import dot
 from ...linalg.arrays import asarray_like, double, to_device_of, to_numpy
 from ...linalg.sparse import affine
 from ...mixture import personal
-from ...mixture.steps import Common
 from ...models import GraphModel
 from ...privacy.rules import Shares
 from ...refit import with_clusters
 from ...settings import Settings
-from ..base import Array, Phase, array, number
+from ..base import Answers, Array, Content, Nothing, Phase, array, number
 from ..home import WHEN, chosen, compares, graph_common, home_of, is_compared, with_calibration
 from ..mixture.em import among
-from ..mixture.state import Concluded, Mixing
+from ..mixture.state import Concluded, Mixing, common_of
 from ..state import become, input_rows, reached, stream
-from .finish import first_statistics, is_partial, order_field, partial_field, settle_pool, widened
-from .state import Clustered, Clusters, Finished, Numbered
+from .finish import FRAME, ORDER, PARTIAL, first_statistics, numbered_twice, order_of, settle_pool, widened
+from .state import Clustered, Clusters, Numbered
 
 
 def _are_parts(shares: Any, sizes: Mapping[str, int]) -> str | None:
@@ -36,8 +35,7 @@ def _are_parts(shares: Any, sizes: Mapping[str, int]) -> str | None:
     return None if right else "are not shares of a whole"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Presence:
+class Presence(Content):
     """How much of each concept one client has; the last answer of a run that hides nobody's answers."""
 
     shares: Array = array(
@@ -72,12 +70,12 @@ class Number(Phase):
     concludes = True
     Answer: ClassVar[type] = Presence
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Common numbers, and the mixture's last parameters."""
 
-        order: Array = order_field()
-        partial: bool | None = partial_field()
+        order: Array | None = ORDER()
+        partial: bool | None = PARTIAL()
+        frame: Array | None = FRAME()
         means: Array | None = array(
             "1 K r", "common means of the concepts among projections", "As in `settle`.", when="after `settle`"
         )
@@ -89,30 +87,34 @@ class Number(Phase):
             "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
         )  # fmt: skip
 
-    def asks(self, server: Finished, settings: Settings) -> dict[str, Any]:
-        """The order of each client, and the parameters of the mixture if there is one."""
-        last: dict[str, Any] = {"partial": is_partial(server), "compare": compares(server, settings)}
+        def wrong(self) -> str | None:
+            """What no server can mean: numbers of both kinds, or of none."""
+            return numbered_twice(self)
+
+    def asks(self, server: Any, settings: Settings) -> dict[str, Any]:
+        """The numbers of each client's clusters, and the parameters of the mixture if there is one."""
+        last: dict[str, Any] = {"compare": compares(server, settings)}
         if server.mixture is not None:
             names = ("means", "covariance", "shares", "spread")
             last |= {name: getattr(server.mixture, name) for name in names}
-        return {cid: self.Ask(order=order, **last) for cid, order in server.orders.items()}
+        return {cid: self.Ask(**numbers, **last) for cid, numbers in server.numbers.items()}
 
     def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """Take the common numbers; with a mixture, personal means in place of k-means centres."""
         client = reached(client, Clustered)
-        own, k = client.own, client.k
+        own, k, order = client.own, client.k, order_of(client, ask)
         if ask.means is not None and not settings.solver.mixes:
             raise RefusedError("parameters of a mixture came in a run that ends with k-means")
         if ask.partial:
             own = widened(own, ask)
             client = replace(client, F=client.F @ asarray_like(own.axes, client.F))
-            model = replace(own.model, shares=(ask.order >= 0) / k)
+            model = replace(own.model, shares=(order >= 0) / k)
         else:
-            model = replace(own.model, centers=own.model.centers[ask.order])
+            model = replace(own.model, centers=own.model.centers[order])
         E = own.E
-        labels = asarray_like(numbers_of(ask.order), own.labels)[own.labels]
+        labels = asarray_like(numbers_of(order), own.labels)[own.labels]
         if ask.means is not None:
-            model = _mixed(model, own, ask, settings)
+            model = _mixed(model, own, ask, order, settings)
         if settings.solver.labels_from == "projection":  # by the very code of predict: it breaks ties the same way
             labels = model.assign(input_rows(client))
         gap = E - to_device_of(model.centers, E)[labels]
@@ -126,11 +128,11 @@ class Number(Phase):
         found = become(client, Numbered, model=model, labels=labels, agreement=agreement, misses=misses)
         if is_compared(found, ask.compare, settings):
             found = chosen(found, settings, "graph")
-        known = graph_common(found, None if ask.means is None else _common(ask), own.axes)
+        known = graph_common(found, None if ask.means is None else common_of(ask), own.axes)
         found = with_calibration(replace(found, home=home_of(found, known, settings)), settings)
         return found, present(found)
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Settings) -> Any:
+    def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:
         """Keep who has how much of what, for the atlas."""
         return with_presence(server, answers)
 
@@ -194,19 +196,23 @@ def _sphere_labels(F: Array, k: int, seed: int) -> Array:
     return found
 
 
-def _common(ask: Any) -> Common:
-    """Common parameters of the mixture over projections."""
-    profiles = np.zeros((ask.means.shape[1], 0))
-    return Common(ask.means[0], ask.covariance[0], ask.shares[0], profiles, ask.spread[0], 0.0)
-
-
-def _mixed(model: GraphModel, own: Clusters, ask: Any, settings: Settings) -> GraphModel:
+def _mixed(model: GraphModel, own: Clusters, ask: Any, order: Array, settings: Settings) -> GraphModel:
     """The model with the client's own parameters of the mixture."""
-    statistics = first_statistics(own, ask.order) if own.statistics is None else own.statistics
-    common, has = _common(ask), ask.order >= 0
+    statistics = first_statistics(own, order) if own.statistics is None else own.statistics
+    common, has = common_of(ask), order >= 0
     never = np.flatnonzero(~has)
     mine = personal(among(common, has), statistics, (), settle_pool(settings, len(own.E)).concentration, never)
     return with_clusters(model, mine, common.covariance, has)
 
 
-NUMBER = Number()
+class HomeNumber(Number):
+    """The same where the server may not learn what one client has."""
+
+    Answer = Nothing
+
+    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Any]:
+        """Take the common numbers; nothing leaves."""
+        return super().reply(client, ask, settings, round_no)[0], Nothing()
+
+
+NUMBER, HOME_NUMBER = Number(), HomeNumber()

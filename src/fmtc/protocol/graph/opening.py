@@ -8,8 +8,7 @@ meet     which clusters of which clients are the same, before the rounds, where 
 from __future__ import annotations
 
 import warnings
-from collections.abc import MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,14 +20,14 @@ from ...kernels.embedding import largest_eigenvalue, spectral_start
 from ...kernels.graph import Graph, build_graph
 from ...kernels.lift import RIDGE
 from ...kernels.projection import RidgeFactors
-from ...linalg.arrays import asarray_like, namespace, to_numpy
+from ...linalg.arrays import asarray_like, to_numpy
 from ...mixture.bounds import far_sizes
 from ...mixture.steps import kept_rows
 from ...models import GraphModel
 from ...privacy.protection import Protection
 from ...privacy.rules import Centres
 from ...settings import Settings
-from ..base import Array, Nothing, Phase, above, array, number
+from ..base import Answers, Array, Content, Nothing, Phase, above, array, number
 from ..mixture.state import Counted, MixtureServer
 from ..state import (
     ClientState,
@@ -43,9 +42,9 @@ from ..state import (
     stream,
     with_rows,
 )
-from .finish import not_of_unit_length
+from .finish import by_size, not_of_unit_length
 from .round import ROUND, one_pass
-from .state import Clustered, Clusters, Embedded, GraphServer, Prepared, Proposed, Scaled, prepared
+from .state import Clustered, Embedded, GraphServer, Prepared, Proposed, Scaled, prepared
 
 # ---------------------------------------------------------------------------------------------------------------- hello
 
@@ -58,8 +57,7 @@ class Hello(Phase):
     protect = Protection("Counts and one sum over all rows.")
     parallel = False
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Sizes of one client."""
 
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
@@ -88,7 +86,7 @@ class Hello(Phase):
             return f"asks for {answer.n_clusters} clusters, and there are {settings.n_clusters} concepts"
         return "is of no rows" if answer.n_samples < 1 else None
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> GraphServer:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> GraphServer:
         """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""
         ids = tuple(sorted(answers))
         d, K, m = shared_width({cid: answers[cid].n_features for cid in ids}), settings.n_clusters, len(ids)
@@ -156,8 +154,7 @@ class Prepare(Phase):
     rebuilds = True
     threads = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Units of the run."""
 
         scale: float = number(
@@ -244,8 +241,7 @@ class Meet(Phase):
     protect = Centres("No centre is one row; the policy says what becomes of small clusters.")
     persists = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Projection and centres of one client."""
 
         W: Array = array("d k", "the projection, learnt alone", "As `W` in `round`.")
@@ -267,18 +263,15 @@ class Meet(Phase):
         E = E / row_norms(E)
         seed = int(stream(settings.seed, client.client_id, "meet").integers(2**31))
         found = unit_centers(E, client.k, settings.solver.n_init, seed)
-        labels = (E @ found.T).argmax(axis=1)
-        sizes = to_numpy(namespace(labels).bincount(labels, minlength=client.k))
-        centers, W = to_numpy(found), np.ascontiguousarray(to_numpy(client.W))
-        order = np.lexsort((-np.linalg.norm(centers @ W.T, axis=1), -sizes))
-        own = Clusters(E, GraphModel(W, centers[order], 0.0, None), np.argsort(order)[to_numpy(labels)])
-        return become(client, Clustered, own=own), self.Answer(W=W, centers=centers[order])
+        W = np.ascontiguousarray(to_numpy(client.W))
+        own = by_size(E, GraphModel(W, to_numpy(found), 0.0, None), (E @ found.T).argmax(axis=1), W)
+        return become(client, Clustered, own=own), self.Answer(W=W, centers=own.model.centers)
 
     def impossible(self, server: Any, client_id: str, answer: Any, settings: Settings) -> str | None:
         """Another number of clusters than before, or centres that are not of length 1."""
         return not_of_unit_length(answer) or ROUND.impossible(server, client_id, answer, settings)
 
-    def reduce(self, server: GraphServer, answers: MutableMapping[str, Any], settings: Settings) -> GraphServer:
+    def reduce(self, server: GraphServer, answers: Answers, settings: Settings) -> GraphServer:
         """Match clusters to concepts; the axes of each client become those of its concepts."""
         ids = [cid for cid in server.client_ids if cid in answers]
         signatures = [answers[cid].centers @ answers[cid].W.T for cid in ids]
@@ -287,9 +280,8 @@ class Meet(Phase):
         for cid, order in zip(ids, orders, strict=True):
             has[:, server.client_ids.index(cid)] = order >= 0
             axes = nearest_orthogonal(np.asarray(answers[cid].centers, dtype=np.float64).T)
-            rotations[cid] = np.ascontiguousarray(
-                axes[:, np.argsort(numbers_of(order))]
-            )  # columns in order of concepts
+            columns = np.argsort(numbers_of(order))  # in the order of concepts
+            rotations[cid] = np.ascontiguousarray(axes[:, columns])
         return replace(server, has=has, rotations=rotations)
 
 
@@ -300,7 +292,7 @@ class Propose(Meet):
         """Once."""
         return 1
 
-    def reduce(self, server: GraphServer, answers: MutableMapping[str, Any], settings: Settings) -> Proposed:
+    def reduce(self, server: GraphServer, answers: Answers, settings: Settings) -> Proposed:
         """Count groups of clusters that are alike."""
         found = propose_concepts([answer.centers @ answer.W.T for _, answer in sorted(answers.items())])
         return become(server, Proposed, proposed=max(found, *server.clusters.values()))

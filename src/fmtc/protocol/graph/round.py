@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ...linalg.arrays import asarray_like, contiguous, to_numpy
 from ...linalg.stacks import Workspace, blocks
 from ...privacy.protection import FIRST, Protection
 from ...settings import Settings
-from ..base import Array, Phase, array, number
+from ..base import Answers, Array, Content, Phase, array, number
 from ..state import RoundReport, become, noted
 from .state import Finished, GraphServer, Prepared, prepared, rotated
 
@@ -36,7 +36,7 @@ def coupling_of(server: GraphServer, settings: Settings) -> Coupling:
 
 
 def server_step(
-    server: GraphServer, answers: MutableMapping[str, Any], settings: Settings, *, workspace: Workspace | None = None
+    server: GraphServer, answers: Answers, settings: Settings, *, workspace: Workspace | None = None
 ) -> tuple[GraphServer, RoundReport]:
     """Stack the W, align them, shrink towards a common structure (Eq. 18), dual step (Eq. 19).
 
@@ -212,8 +212,7 @@ class Round(Phase):
     resumes = True
     persists = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """What the client's projection is drawn towards."""
 
         anchor: Array = array(
@@ -230,8 +229,7 @@ class Round(Phase):
             when="where the view was chosen on the way",
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """The client's projection, and two numbers for the log."""
 
         W: Array = array(
@@ -273,9 +271,7 @@ class Round(Phase):
         k, said = answer.W.shape[1], server.clusters.get(client_id)
         return None if said in (None, k) else f"has {k} columns, and its client has said {said} clusters"
 
-    def reduce(
-        self, server: GraphServer, answers: MutableMapping[str, Answer], settings: Settings
-    ) -> tuple[GraphServer, RoundReport]:
+    def reduce(self, server: GraphServer, answers: Answers, settings: Settings) -> tuple[GraphServer, RoundReport]:
         """Align, prox (Eq. 18), dual step (Eq. 19)."""
         return server_step(server, answers, settings, workspace=server.workspace)
 

@@ -177,3 +177,9 @@ class Finished(GraphServer, Mixing):
 
     orders: Mapping[str, Array]  # cluster of a client that takes each number; -1: none
     centers: Mapping[str, Array]  # k x k by client, in the common order
+
+    @property
+    def numbers(self) -> Mapping[str, Mapping[str, Any]]:
+        """What each client is told of the common numbers of its clusters."""
+        partial = None if self.has is None else True
+        return {cid: {"order": order, "partial": partial} for cid, order in self.orders.items()}

@@ -21,7 +21,7 @@ from ...describe import Atlas
 from ...linalg.arrays import to_numpy
 from ...models import GraphModel
 from ...settings import Settings, Solver
-from ..base import Phase
+from ..base import Phase, Weights
 from ..method import ClientResult, Method
 from ..outcome import server_atlas
 from ..state import ClientState, ServerState, become, client_weights, held_at_the_end, noted, open_client, width
@@ -40,7 +40,7 @@ class GraphView(Method):
     opening: tuple[Phase, ...] = (MOMENTS, RESCALE, HELLO, PREPARE, MEET)
     loop: Phase = ROUND
     closing: tuple[Phase, ...] = (FINISH, SETTLE, NUMBER)
-    settings_type = Settings
+    settings_type: type = Settings
     model_type: Any = GraphModel
     saved: tuple[str, ...] = ("F", "W", "anchor", "T", "Z")
     changeable: tuple[str, ...] = (
@@ -50,15 +50,14 @@ class GraphView(Method):
 
     def read_settings(self, document: Mapping[str, Any]) -> Settings:
         """Settings from what `dataclasses.asdict` and JSON made of them."""
-        return Settings(**{**document, "solver": Solver(**document["solver"])})
+        found: Settings = self.settings_type(**{**document, "solver": Solver(**document["solver"])})
+        return found
 
     def open_client(self, client_id: str, X: Any, settings: Settings, device: str) -> ClientState:
         """A client at rest, its rows checked."""
         return open_client(client_id, X, settings, device)
 
-    def open_server(
-        self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
-    ) -> ServerState:
+    def open_server(self, client_ids: Sequence[str], settings: Settings, weights: Weights) -> ServerState:
         """The server before the first message."""
         ids = tuple(sorted(client_ids))
         if weights is not None:

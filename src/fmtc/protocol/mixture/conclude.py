@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,13 +13,13 @@ from ...mixture import personal
 from ...mixture.steps import SMALLEST_SHARE
 from ...models import Frame, MixtureModel
 from ...settings import Settings
-from ..base import Array, Nothing, Phase, array, number
+from ..base import Answers, Array, Nothing, Phase, array, number
 from ..graph.number import SHARES, Presence, present, with_presence
 from ..home import WHEN, chosen, compares, home_of, is_compared, mixture_common, with_calibration
 from ..state import become, reached
 from .em import Ask as Parameters
-from .em import asked, common_of, is_order, pool_of, statistics_of
-from .state import Concluded, Counted, MixtureServer
+from .em import asked, is_order, pool_of, statistics_of
+from .state import Concluded, Counted, MixtureServer, common_of
 
 
 class Conclude(Phase):
@@ -33,7 +32,6 @@ class Conclude(Phase):
     concludes = True
     Answer: ClassVar[type] = Presence
 
-    @dataclass(frozen=True, kw_only=True)
     class Ask(Parameters):
         """Common parameters, and the numbers of the concepts."""
 
@@ -54,7 +52,7 @@ class Conclude(Phase):
         """The client's own parameters, and its labels by the very code of predict."""
         client = reached(client, Counted)
         cells = client.cells
-        (own, *_), common = statistics_of(client, ask.keep), common_of(ask, 0)
+        (own, *_), common = statistics_of(client, ask.keep), common_of(ask)
         pool, order = pool_of(settings), ask.order
         mine = personal(common, own, cells.levels, pool.concentration, cells.never, lean=pool.lean)
         if pool.lean:
@@ -71,7 +69,7 @@ class Conclude(Phase):
         found = with_calibration(replace(found, home=home_of(found, known, settings)), settings)
         return found, present(found)
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Settings) -> Any:
+    def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:
         """Keep who has how much of what, for the atlas."""
         return with_presence(server, answers)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +16,10 @@ from ...mixture.pooling import Pool, added, pooled, pulls, weighted
 from ...mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
 from ...privacy.rules import MixtureSums
 from ...settings import EM_ROUNDS, EM_TOL, Settings
-from ..base import RESTARTS, Array, Phase, above, array, how_many
-from ..state import RoundReport, ServerState, heard, noted, reached, row_weights
+from ..base import RESTARTS, Answers, Array, Content, Phase, above, array, how_many
+from ..state import RoundReport, heard, noted, reached, row_weights
 from .opening import SAMPLE, sampled
-from .state import Counted, Mixture, MixtureServer, Tallied, category_levels, counted, stacked
+from .state import Counted, Mixture, MixtureServer, Tallied, category_levels, common_of, counted, stacked
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
 PROTECT = MixtureSums("Sums over rows; the policy says what becomes of those over few.")
@@ -44,8 +44,7 @@ def _are_shares(P: Any, sizes: Mapping[str, int]) -> str | None:
     return None if (P > 0).all() and np.allclose(P.sum(axis=-1), 1) else "does not hold shares above 0"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ask:
+class Ask(Content):
     """Common parameters of each start."""
 
     keep: Array = array("s", "numbers of the starts that go on", "Which starts suit all silos.", kind="int")
@@ -71,8 +70,7 @@ class Ask:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(Content):
     """Sums over one client's rows; the server adds them up over clients."""
 
     counts: Array = array("s K", "rows of each concept", "Exactly that.")
@@ -115,13 +113,6 @@ def asked(mixture: Mixture) -> Ask:
     )  # fmt: skip
 
 
-def common_of(ask: Any, s: int) -> Common:
-    """Common parameters of one start, from a question."""
-    k = ask.means.shape[1]
-    profiles = np.zeros((k, 0)) if ask.profiles is None else ask.profiles[s]
-    return Common(ask.means[s], ask.covariance[s], ask.shares[s], profiles, ask.spread[s], float(ask.drift[s]))
-
-
 def among(common: Common, has: Array | None) -> Common:
     """Common parameters as a client takes them that has some of the concepts only: the others have no share."""
     if has is None or has.all():
@@ -158,22 +149,16 @@ def _stacked(parts: list[Sums], name: str) -> Array:
 
 
 def next_round(
-    server: ServerState,
-    mixture: Mixture,
-    answers: Mapping[str, Answer],
-    pool: Pool,
-    levels: tuple[int, ...] = (),
-    *,
-    contains: bool = False,
+    server: Any, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...] = (), *, contains: bool = False
 ) -> NextRound:
     """Common parameters after a round, and what it says about the clients."""
     weights = row_weights(server) or {}
     said = {cid: answers[cid] for cid in heard(server, answers)}
     count = how_many(answers) - (len(answers) - len(said))
-    n_starts, k, r = next(iter(said.values())).means.shape
+    n_starts, mixture = len(next(iter(said.values())).means), server.mixture
     found, scores, capped, influence, each = [], [], set[str](), None, []
     for s in range(n_starts):
-        parts = [_unpacked(answer, s, k, r, levels) for answer in said.values()]
+        parts = [_unpacked(answer, s) for answer in said.values()]
         if contains:
             close = {"far_at": CLOSE[0], "wide_at": CLOSE[1]} if pool.even else {}
             parts, touched = limited(parts, mixture.common(s), levels, **close)
@@ -206,13 +191,13 @@ def impossible_round(
     mixture: Mixture, answer: Answer, levels: tuple[int, ...] = (), told: tuple[int, ...] = ()
 ) -> str | None:
     """Why no rows can give these sums; `told`: how many rows there may be."""
-    n_starts, k, r = answer.means.shape
-    every = (impossible_sums(_unpacked(answer, s, k, r, levels), mixture.common(s), levels, told)
-             for s in range(n_starts))  # fmt: skip
+    starts = range(len(answer.means))
+    every = (impossible_sums(_unpacked(answer, s), mixture.common(s), levels, told) for s in starts)
     return next((why for why in every if why is not None), None)
 
 
-def _unpacked(answer: Answer, s: int, k: int, r: int, levels: tuple[int, ...]) -> Sums:
+def _unpacked(answer: Answer, s: int) -> Sums:
+    _, k, r = answer.means.shape
     scatter = np.zeros((r, r))
     scatter[np.tril_indices(r)] = answer.scatter[s]
     scatter += np.tril(scatter, -1).T
@@ -293,12 +278,10 @@ class _EM(Phase):
         told = () if known is None else (int(known[0]), min(int(known[0]), SAMPLE))
         return impossible_round(server.mixture, answer, levels, told)
 
-    def reduce(
-        self, server: MixtureServer, answers: MutableMapping[str, Any], settings: Settings
-    ) -> tuple[MixtureServer, RoundReport]:
+    def reduce(self, server: MixtureServer, answers: Answers, settings: Settings) -> tuple[MixtureServer, RoundReport]:
         """Add up, pool, and let the best starts go on."""
         levels, contains = category_levels(server.mixture.axes, settings), settings.solver.contains
-        found = next_round(server, server.mixture, answers, pool_of(settings), levels, contains=contains)
+        found = next_round(server, answers, pool_of(settings), levels, contains=contains)
         mixture = found.mixture.best(COMPARED.get(found.mixture.rounds, len(found.mixture.keep)))
         parts = {**server.parts, **found.parts}
         server = replace(server, mixture=mixture, held=noted(server.held, found.capped), parts=parts)

@@ -7,8 +7,7 @@ seed         steps of k-means over the rows of all clients, for several starts o
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ from ...mixture.starts import (
 from ...privacy.protection import Protection
 from ...privacy.rules import ClusterSums
 from ...settings import Settings
-from ..base import Array, Phase, above, array, number
+from ..base import Answers, Array, Content, Phase, above, array, number
 from ..state import ClientState, ServerState, become, heard, reached, refuse_unscaled, rows_of, set_aside, stream
 from .state import (
     Counted,
@@ -84,14 +83,12 @@ class Axes(Phase):
     turns = AXES_STEPS
     protect = Protection("Sums over all rows of the silo.")
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """The basis so far."""
 
         basis: Array = array("d r", "orthonormal columns, random at first", "The directions in which all silos vary.")
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """One client's part of a step."""
 
         products: Array = array(
@@ -130,7 +127,7 @@ class Axes(Phase):
         """A product of the basis with what is not a covariance."""
         return impossible_products(self.ask(server, settings).basis, answer.products)
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> InAxes:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> InAxes:
         """Orthonormal again; after the last step, axes with the largest variance first."""
         ids = sorted(answers)
         if settings.solver.contains and all(cid in server.told for cid in ids):
@@ -179,8 +176,7 @@ class Coordinates(Phase):
     rebuilds = True
     protect = Protection("Sums over all rows; a person is told where rows are few.", few_rows=True)
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Principal axes, where columns are many."""
 
         axes: Array | None = array(
@@ -191,8 +187,7 @@ class Coordinates(Phase):
             when="where `moments` has no means",
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Moments of one client."""
 
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
@@ -237,7 +232,7 @@ class Coordinates(Phase):
             return f"is of {n} rows, and the client has said that it has {told[0]:g}"
         return impossible_moments(n, answer.sums, answer.within, answer.fourths, answer.between)
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> Seeding:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> Seeding:
         """Covariance of all rows, and about the silos' own means; centres of the first starts."""
         ids, (axes, origin) = sorted(answers), axes_of(server)
         if settings.solver.contains:
@@ -330,8 +325,7 @@ class Seed(Phase):
     turns = SEED_STEPS
     persists = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Centres of all starts."""
 
         centers: Array = array("s K p", "centres of each start", "Where the rows of all silos lie densely.")
@@ -340,8 +334,7 @@ class Seed(Phase):
             check=above(-1e-300),
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Sums of one client."""
 
         counts: Array = array(
@@ -375,9 +368,7 @@ class Seed(Phase):
         squares = np.array([within + (0 if is_centred(s) else n) * mean**2 for s in range(len(answer.counts))])
         return impossible_steps(answer.counts, answer.sums, n, squares)
 
-    def reduce(
-        self, server: Seeding, answers: MutableMapping[str, Answer], settings: Settings
-    ) -> Seeding | MixtureServer:
+    def reduce(self, server: Seeding, answers: Answers, settings: Settings) -> Seeding | MixtureServer:
         """Move the centres; after the last step, begin with common parameters."""
         said = [answers[cid] for cid in heard(server, answers)]
         counts = np.sum([answer.counts for answer in said], axis=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -120,10 +120,7 @@ class Mixture:
 
     def common(self, start: int) -> Common:
         """Parameters of one start."""
-        return Common(
-            self.means[start], self.covariance[start], self.shares[start], self.profiles[start], self.spread[start],
-            float(self.drift[start]),
-        )  # fmt: skip
+        return common_of(self, start)
 
     @property
     def ranking(self) -> Array:
@@ -157,13 +154,20 @@ class Mixture:
         return replace(self, **{name: getattr(self, name)[chosen] for name in STACKED})
 
 
+PARAMETERS = tuple(f.name for f in fields(Common))
+STACKED = (*PARAMETERS, "keep", "scores", "handicap")
+
+
 def stacked(parts: list[Common]) -> dict[str, Any]:
     """Parameters of some starts, with the start as the first axis."""
-    names = ("means", "covariance", "shares", "profiles", "spread", "drift")
-    return {name: np.array([getattr(part, name) for part in parts]) for name in names}
+    return {name: np.array([getattr(part, name) for part in parts]) for name in PARAMETERS}
 
 
-STACKED = ("means", "covariance", "shares", "profiles", "spread", "drift", "keep", "scores", "handicap")
+def common_of(source: Any, start: int = 0) -> Common:
+    """Parameters of one start, from a mixture or from a question, which leaves out what it has no use for."""
+    found = {name: value[start] for name in PARAMETERS if (value := getattr(source, name, None)) is not None}
+    profiles = found.pop("profiles", np.zeros((source.means.shape[1], 0)))
+    return Common(profiles=profiles, drift=float(found.pop("drift", 0.0)), **found)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,8 +93,8 @@ def explained(X: Array, labels: Array, judge: Array) -> float:
     return 1 - float(np.square(X[judge] - means[labels[judge]]).sum()) / total if total > 0 else 0.0
 
 
-def keeps_public(X: Array, judge: Array, public: Array, alone: Array) -> tuple[bool, float]:
-    """Whether the public labels of rows held back are nearly as good as those of a model alone, and the ratio.
+def worth(X: Array, judge: Array, public: Array, alone: Array) -> float:
+    """How good the public labels of rows held back are, for each unit of those of a model alone.
 
     Two measures must agree, because each has a blind spot: clusters that are merged stay closed, and clusters that are
     cut at random places still explain variance.
@@ -111,7 +111,7 @@ def keeps_public(X: Array, judge: Array, public: Array, alone: Array) -> tuple[b
     for measure in (closed, explained):
         ours, own = measure(X, public, judge), measure(X, alone, judge)
         ratios.append(ours / own if own > 0 else 1.0)
-    return min(ratios) >= KEEP, min(ratios)
+    return min(ratios)
 
 
 def held_back(n: int, seed: int) -> Array:

@@ -17,6 +17,7 @@ from .stages import BINS, HALF
 
 Array = np.ndarray
 
+WHITENING = 0.5  # of small axes, which are stretched: 1 would make all of them equal
 EDGE = 1.2  # an eigenvalue above so many times the largest of pure noise counts as signal
 LEAST_COORDINATES, MOST_COORDINATES = 2, 8  # at least; at most, or one for each cluster if those are more
 ROWS_A_LINK = 12  # an anchor is worth so many standard deviations of the noise of a link in rows
@@ -61,9 +62,7 @@ def unpacked(total: Array, d: int) -> Array:
     return G + np.tril(G, -1).T
 
 
-def read_gram(
-    public: Public, total: Array, n: float, sd: float, k: int, whitening: float = 0.5
-) -> tuple[Public, Array]:
+def read_gram(public: Public, total: Array, n: float, sd: float, k: int) -> tuple[Public, Array]:
     """Coordinates in which the anchors live: leading axes of the released Gram matrix, small ones stretched.
 
     Returns
@@ -79,7 +78,7 @@ def read_gram(
     edge = EDGE * sd * sqrt(2 * d)
     r = int(np.clip(np.count_nonzero(values > edge), min(LEAST_COORDINATES, d), min(max(k, MOST_COORDINATES), d)))
     signal = np.maximum(values[:r], max(edge, 1e-9 * abs(values[0]), 1e-300))
-    stretch = (signal[0] / signal) ** (whitening / 2)
+    stretch = (signal[0] / signal) ** (WHITENING / 2)
     U = U[:, :r] * np.where(np.abs(U[:, :r]).max(axis=0) == U[:, :r].max(axis=0), 1.0, -1.0)  # signs do not flip
     variances = signal * stretch**2 / n
     return replace(public, basis=U * stretch, size=float(sqrt(variances.sum()))), variances

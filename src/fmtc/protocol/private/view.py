@@ -18,7 +18,7 @@ and only the noisy total is seen. Every phase is answered once in a run.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import inf, sqrt
 from typing import Any
@@ -35,11 +35,11 @@ from ...privacy.accounting import Plan, epsilon_of, mu_of, raised, without_collu
 from ...privacy.protection import Protection
 from ...refit import Refitted, Silo, numbered, refit
 from ...settings import Settings
-from ..base import Array, Nothing, Phase, above, array, number
+from ..base import Answers, Array, Content, Nothing, Phase, Weights, above, array, number
 from ..graph.view import METHOD as GRAPH
 from ..graph.view import known
 from ..method import ClientResult, Method
-from ..state import Cards, RoundReport, become, refuse_weights
+from ..state import Cards, ClientState, RoundReport, become, refuse_weights
 from ..sums.cards import CARDS, ROSTER
 from ..sums.masking import Masking
 from ..sums.view import refuse_few
@@ -51,24 +51,13 @@ NO_BOX = Box(np.empty(0), np.empty(0))  # the server needs no bounds
 MIXTURE_CLUSTERS = 7  # up to so many clusters "auto" takes the mixture, beyond the anchors; see docs/privacy.md
 
 
-@dataclass(frozen=True)
-class PrivateClient:
-    """One client between messages."""
-
-    client_id: str
-    X: Array  # n x D
-    k: int
-    round_no: int = 0
-
-
 @dataclass(frozen=True, kw_only=True)
-class Settled(PrivateClient):
+class Settled(ClientState):
     """A client with its model."""
 
     model: AnchorModel | GraphModel
     labels: Array  # n
     choice: str  # "public" or "alone"; stays here
-    ratio: float  # on which the choice was made
 
 
 @dataclass(frozen=True)
@@ -104,8 +93,7 @@ def method_kind(settings: Settings) -> str:
 # ----------------------------------------------------------------------------------------------------------- stages
 
 
-@dataclass(frozen=True, kw_only=True)
-class State:
+class State(Content):
     """What the server has made of the totals before: nothing but these, so that it tells no more than they do."""
 
     mean: Array | None = array("d", "mean of the rows in the unit ball", "As the total before it.", when="after `mean`")
@@ -134,8 +122,7 @@ class StagePhase(Phase):
     fraction = 24
     Ask = State
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """The sum over one client's records."""
 
         total: Array = array(
@@ -173,13 +160,11 @@ class StagePhase(Phase):
         """What the stage needs of the public state."""
         return self.Ask(**{name: getattr(server.public, name) for name in self.stage.needs})
 
-    def reply(self, client: PrivateClient, ask: State, settings: Settings, round_no: int) -> tuple[Any, Any]:
+    def reply(self, client: ClientState, ask: State, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """Add up the records; stages of the other kind are not part of what the run may cost."""
         if method_kind(settings) not in self.kinds:
             raise RefusedError(f"{self.name}: this run is one of {method_kind(settings)}, which has no such stage")
         public = public_of(ask, box_of(client, settings))
-        if any(getattr(ask, name) is None for name in self.stage.needs):
-            raise RefusedError(f"{self.name}: the question lacks what it needs")
         public.check(*self.stage.needs)
         numbers = self.stage.numbers(public)
         if numbers > LARGEST_RELEASE:
@@ -189,7 +174,7 @@ class StagePhase(Phase):
             )
         return client, self.Answer(total=self.stage.total(client.X, public))
 
-    def reduce(self, server: PrivateServer, answers: MutableMapping[str, Any], settings: Settings) -> Any:
+    def reduce(self, server: PrivateServer, answers: Answers, settings: Settings) -> Any:
         """Add up, and make the public state of the total."""
         total = sum(answer.total for answer in answers.values())
         sd = self.noise(self.Ask(), settings).get("total", 0.0)
@@ -204,7 +189,7 @@ def public_of(ask: State, box: Box) -> Public:
     return Public(box, **{name: value for name in SHOWN if (value := getattr(ask, name)) is not None})
 
 
-def box_of(client: PrivateClient, settings: Settings) -> Box:
+def box_of(client: ClientState, settings: Settings) -> Box:
     """The public bounds."""
     return Box.of(settings.privacy.bounds, client.X.shape[1], settings.levels)
 
@@ -305,7 +290,6 @@ class Home(Phase):
     concludes = True
     threads = True
 
-    @dataclass(frozen=True, kw_only=True)
     class Ask(State):
         """The public model."""
 
@@ -316,7 +300,7 @@ class Home(Phase):
         assert server.clusters is not None
         return self.Ask(**{name: getattr(server.public, name) for name in SHOWN}, clusters=server.clusters)
 
-    def reply(self, client: PrivateClient, ask: Ask, settings: Settings, round_no: int) -> tuple[Any, Nothing]:
+    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[Any, Nothing]:
         """Personalise, and choose."""
         public = public_of(ask, box_of(client, settings))
         public.check(
@@ -325,18 +309,15 @@ class Home(Phase):
         if (ask.clusters >= client.k).any():
             raise RefusedError(f"{self.name}: there are {client.k} clusters")
         model = public_model(client, public, ask.clusters)
-        keep, ratio = chosen(client, model, settings)
-        if keep:
+        if keeps(client, model, settings):
             model = personal(client, model, settings)
-            labels = model.assign(client.X)
-            return become(client, Settled, model=model, labels=labels, choice="public", ratio=ratio), Nothing()
+            return become(client, Settled, model=model, labels=model.assign(client.X), choice="public"), Nothing()
         own = alone(client.client_id, client.X, settings)
         own = numbered(own, model.assign(client.X), client.k)  # as far as it can, numbers mean the same
-        found = become(client, Settled, model=own.model, labels=own.labels, choice="alone", ratio=ratio)
-        return found, Nothing()
+        return become(client, Settled, model=own.model, labels=own.labels, choice="alone"), Nothing()
 
 
-def public_model(client: PrivateClient, public: Public, clusters: Array) -> AnchorModel:
+def public_model(client: ClientState, public: Public, clusters: Array) -> AnchorModel:
     """The public model with the client's own width of an anchor, which only its probabilities need."""
     E = coordinates(client.X, public)
     assert public.centers is not None and public.mean is not None and public.basis is not None
@@ -355,7 +336,7 @@ def width_of(E: Array, anchors: Array) -> float:
     return max(sqrt(float((gap * gap).sum(axis=1).mean())), 1e-6)
 
 
-def personal(client: PrivateClient, model: AnchorModel, settings: Settings) -> AnchorModel:
+def personal(client: ClientState, model: AnchorModel, settings: Settings) -> AnchorModel:
     """Own anchors in place of public ones, made of the client's rows; their labels follow its neighbour graph.
 
     A mixture takes the client's own shares.
@@ -373,17 +354,17 @@ def personal(client: PrivateClient, model: AnchorModel, settings: Settings) -> A
     return replace(model, anchors=anchors, clusters=clusters, width=width_of(E, anchors))
 
 
-def chosen(client: PrivateClient, model: AnchorModel, settings: Settings) -> tuple[bool, float]:
+def keeps(client: ClientState, model: AnchorModel, settings: Settings) -> bool:
     """Whether the public model does nearly as well as one alone on a fifth of the rows, which neither saw."""
     judge = home.held_back(len(client.X), settings.seed)
     if judge.sum() <= max(client.k, home.NEIGHBORS) or (~judge).sum() <= client.k + 1:
-        return True, inf
+        return True
     try:
         own = alone(client.client_id, client.X[~judge], settings).model
     except DataError:  # rows that are all equal: the public model does no harm
-        return True, inf
+        return True
     X = client.X
-    return home.keeps_public(model.scaled(X), judge, model.assign(X), own.assign(X))
+    return home.worth(model.scaled(X), judge, model.assign(X), own.assign(X)) >= home.KEEP
 
 
 def alone(client_id: str, X: Array, settings: Settings) -> Refitted:
@@ -415,7 +396,7 @@ class Anchors(Method):
         """Settings from what `dataclasses.asdict` and JSON made of them."""
         return GRAPH.read_settings(document)
 
-    def open_client(self, client_id: str, X: Any, settings: Settings, device: str) -> PrivateClient:
+    def open_client(self, client_id: str, X: Any, settings: Settings, device: str) -> ClientState:
         """A client at rest, its rows checked."""
         privacy, n, k = settings.privacy, X.shape[0], settings.n_clusters
         if sp.issparse(X):
@@ -437,13 +418,11 @@ class Anchors(Method):
             raise DataError(
                 f"client {client_id!r} has {n} rows; n_clusters={k} needs at least {k + 1} in every client."
             )
-        client = PrivateClient(client_id, np.ascontiguousarray(X), settings.n_clusters)
+        client = ClientState(client_id, np.ascontiguousarray(X), settings.n_clusters)
         box_of(client, settings)  # refuses bounds that do not fit
         return client
 
-    def open_server(
-        self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
-    ) -> PrivateServer:
+    def open_server(self, client_ids: Sequence[str], settings: Settings, weights: Weights) -> PrivateServer:
         """The server before the first message; all records count alike."""
         refuse_weights(weights)
         return PrivateServer(tuple(sorted(client_ids)), kind=method_kind(settings))
@@ -452,7 +431,7 @@ class Anchors(Method):
         """The server without some clients."""
         return replace(server, client_ids=tuple(cid for cid in server.client_ids if cid not in absent))
 
-    def sizes(self, client: PrivateClient, settings: Settings) -> dict[str, int]:
+    def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
         """Columns as they came (D) and in the unit ball (d), clusters (k)."""
         return {"D": client.X.shape[1], "d": box_of(client, settings).width, "k": client.k}
 
@@ -483,9 +462,7 @@ class Private(Anchors):
     loop = MASKED[LINKS]
     loops = tuple(MASKED[phase] for phase in LOOPS)
 
-    def open_server(
-        self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
-    ) -> PrivateServer:
+    def open_server(self, client_ids: Sequence[str], settings: Settings, weights: Weights) -> PrivateServer:
         """The server before the first message; refuses too few clients, and a plan that cannot work."""
         refuse_few(client_ids)
         if not settings.privacy.noisy:

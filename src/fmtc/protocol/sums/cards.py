@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import RefusedError, TrustError
 from ...privacy.protection import Protection
-from ..base import Array, Nothing, Phase, array, number
+from ..base import Answers, Array, Content, Nothing, Phase, array, number
 from ..state import Cards
 
 CODE = 16  # hexadecimal digits of a roster code
@@ -25,8 +25,7 @@ class MakeCards(Phase):
     protect = Protection("Nothing about rows: a key, and who signs it.")
     subject = "keys"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """A card."""
 
         key: Array = array("32", "public key for this run only", "Nothing about rows.", kind="uint8")
@@ -41,7 +40,7 @@ class MakeCards(Phase):
         key, certificate, signature = keys.card(settings)
         return keys, self.Answer(key=_bytes(key), certificate=_bytes(certificate), signature=_bytes(signature))
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Answer], settings: Any) -> Any:
+    def reduce(self, server: Any, answers: Answers, settings: Any) -> Any:
         """Keep the cards, to be shown to everybody."""
         said = [answers[cid] for cid in sorted(answers)]
         cards = Cards(
@@ -63,8 +62,7 @@ class Roster(Phase):
     subject = "keys"
     rebuilds = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """All cards."""
 
         names: str = number("names of the clients, in order", "Who takes part.", kind="word")
@@ -75,8 +73,7 @@ class Roster(Phase):
             "m 2", "how long each certificate and each signature is", "Nothing about rows.", kind="int64"
         )
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """What the client makes of it."""
 
         code: str = number(
@@ -97,7 +94,7 @@ class Roster(Phase):
         """Check every card."""
         return keys, self.Answer(code=keys.accept(shown_cards(ask), settings))
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Answer], settings: Any) -> Any:
+    def reduce(self, server: Any, answers: Answers, settings: Any) -> Any:
         """One code for all."""
         codes = {answer.code for answer in answers.values()}
         if len(codes) != 1:

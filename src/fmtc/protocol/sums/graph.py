@@ -7,7 +7,7 @@ too: the common frame, and which clusters are the same.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,15 +20,11 @@ from ...kernels.couplings.subspace import directions, directions_from_sketch
 from ...kernels.objective import local_objective
 from ...linalg.arrays import asarray_like, to_numpy
 from ...settings import Settings
-from ..base import Array, Nothing, Phase, above, array, how_many, number
-from ..graph.finish import FINISH, Settle, first_mixture
-from ..graph.number import Number
-from ..graph.opening import energy, rho_of, rounds_before
+from ..base import Answers, Array, Content, Nothing, Phase, above, array, how_many, number
+from ..graph.finish import FINISH, first_mixture
+from ..graph.opening import Hello, rho_of, rounds_before
 from ..graph.round import OVER_RELAXED, one_pass
 from ..graph.state import Clustered, Embedded, Prepared, Scaled, prepared, rotated
-from ..home import WHEN, compares
-from ..mixture.em import Ask as Parameters
-from ..mixture.em import asked
 from ..mixture.state import Mixing
 from ..state import (
     ClientState,
@@ -38,8 +34,6 @@ from ..state import (
     become,
     reached,
     refuse_flat,
-    refuse_unscaled,
-    with_rows,
 )
 from .masking import ONLY_SUM
 
@@ -66,41 +60,32 @@ class Framed(Directions, Mixing):
     frames: Array  # g x k x k, centres that clusters are matched to; after the last turn, one frame
     matched: int = 0  # turns of that
 
+    @property
+    def numbers(self) -> Mapping[str, Mapping[str, Any]]:
+        """What each client is told of the common numbers of its clusters."""
+        return {cid: {"frame": self.frames[0]} for cid in self.client_ids}
 
-class TotalHello(Phase):
+
+class TotalHello(Hello):
     """Sizes and scale of all clients together."""
 
-    name = "hello"
     protect = ONLY_SUM
-    doing = "describing its data"
-    parallel = False
     sums = True
     limbs = 4  # squares may be in any unit
     fraction = 128
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
-        """Sizes of one client."""
+    def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[Ready, Any]:
+        """Count; in a sum, nobody would see rows that are all equal."""
+        ready, answer = super().reply(client, ask, settings, round_no)
+        refuse_flat([] if answer.sum_of_squares else [ready.client_id])
+        return ready, answer
 
-        n_samples: int = number("number of rows", "How many rows all clients have.", kind="count")
-        n_features: int = number("number of columns", "Exactly that.", kind="count")
-        sum_of_squares: float = number(
-            "sum of squared entries of the rows, after centring where rows are centred",
-            "The total variance of all clients.", check=above(0),
-        )  # fmt: skip
-
-    def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[Ready, Answer]:
-        """Count."""
-        refuse_unscaled(client, settings)
-        ready = with_rows(client, settings)
-        (n, d), size = ready.rows.shape, energy(ready)
-        refuse_flat([] if size else [ready.client_id])
-        return ready, self.Answer(n_samples=n, n_features=d, sum_of_squares=size)
-
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> Scaled:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> Any:
         """Agree on columns and scale; nothing else is kept of anybody."""
         m = how_many(answers)
         (total,) = answers.values()
+        if not total.sum_of_squares > 0:
+            raise TrustError("hello: the sum of sum_of_squares is not above 0, so one client sent no honest answer")
         d, over = divmod(total.n_features, m)
         if over:
             raise DataError("clients disagree on the number of features. Bring every client to the same columns.")
@@ -122,8 +107,7 @@ class TotalRound(Phase):
     limbs = 1
     fraction = 40
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """The consensus step, the same for all."""
 
         sketch: int = number(
@@ -147,8 +131,7 @@ class TotalRound(Phase):
             """What no server can mean: one of two."""
             return None if (self.basis is None) == (self.ratio is None) else "basis and ratio come together"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """What the server adds up."""
 
         gram: Array = array(
@@ -195,9 +178,7 @@ class TotalRound(Phase):
         gram = T @ (T.T @ omega(d, ask.sketch, settings.seed)) if ask.sketch else (T @ T.T)[np.triu_indices(d)]
         return client, self.Answer(gram=gram.ravel(), loss=loss, **norms)
 
-    def reduce(
-        self, server: Scaled, answers: MutableMapping[str, Answer], settings: Settings
-    ) -> tuple[Directions, RoundReport]:
+    def reduce(self, server: Scaled, answers: Answers, settings: Settings) -> tuple[Directions, RoundReport]:
         """Directions and sizes of the sum, shrunk (Eq. 18)."""
         (total,) = answers.values()
         d, k, m = server.n_features, settings.n_clusters, how_many(answers)
@@ -260,14 +241,12 @@ class Frame(Phase):
     resumes = True
     sums = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """The mean so far."""
 
         reference: Array = array("d k", "mean of the projections in the common frame", "What they have in common.")
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """The client's part of the next mean."""
 
         turned: Array = array(
@@ -285,7 +264,7 @@ class Frame(Phase):
         turned = W @ procrustes(W, ask.reference)
         return client, self.Answer(turned=turned / (np.linalg.norm(W) or 1.0))
 
-    def reduce(self, server: Directions, answers: MutableMapping[str, Answer], settings: Settings) -> Directions:
+    def reduce(self, server: Directions, answers: Answers, settings: Settings) -> Directions:
         """The mean."""
         turned = np.sum([answer.turned for answer in answers.values()], axis=0)
         return replace(server, reference=turned / how_many(answers))
@@ -308,7 +287,7 @@ class HomeFinish(Phase):
         R = procrustes(to_numpy(reached(client, Embedded).W), ask.reference)
         return FINISH.reply(client, FINISH.Ask(rotation=R), settings, round_no)[0], Nothing()
 
-    def reduce(self, server: Directions, answers: MutableMapping[str, Any], settings: Settings) -> Framed:
+    def reduce(self, server: Directions, answers: Answers, settings: Settings) -> Framed:
         """Public frames to begin with."""
         k, rng = settings.n_clusters, np.random.default_rng([settings.seed, 4])
         frames = np.array([np.linalg.qr(rng.normal(size=(k, k)))[0] for _ in range(FRAMES)])
@@ -325,14 +304,12 @@ class Match(Phase):
     pure = True
     sums = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Frames so far."""
 
         frames: Array = array("g k k", "centres to match to", "Where clusters lie in the common frame.")
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """The client's part of the next frames."""
 
         matched: Array = array(
@@ -355,7 +332,7 @@ class Match(Phase):
         orders = np.array([same_place(centers, frame) for frame in ask.frames])
         return client, self.Answer(matched=centers[orders].astype(np.float64), ranks=orders.astype(np.float64))
 
-    def reduce(self, server: Framed, answers: MutableMapping[str, Answer], settings: Settings) -> Framed:
+    def reduce(self, server: Framed, answers: Answers, settings: Settings) -> Framed:
         """Means of the matched centres; after the last turn, the frame on which clients agree most."""
         m = how_many(answers)
         frames = np.sum([answer.matched for answer in answers.values()], axis=0) / m
@@ -369,69 +346,5 @@ class Match(Phase):
         return replace(server, frames=frame[None], mixture=mixture)
 
 
-def _frame() -> Any:
-    return array("k k", "common centres, which give each client's clusters their numbers", "As in `match`.")
-
-
-class HomeSettle(Settle):
-    """A round of the mixture over projections; each client finds out by itself which of its clusters is which."""
-
-    sums = True
-
-    @dataclass(frozen=True, kw_only=True)
-    class Ask(Parameters):
-        """Common parameters, and the frame."""
-
-        step: int = number("which round of the mixture this is", "How far the mixture is.", kind="count")
-        frame: Array = _frame()
-
-    def asks(self, server: Any, settings: Settings) -> dict[str, Any]:
-        """The same parameters for everyone."""
-        mixture = server.mixture
-        ask = self.Ask(**vars(asked(mixture)), step=mixture.rounds, frame=server.frames[0])
-        return dict.fromkeys(server.client_ids, ask)
-
-    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Clustered, Any]:
-        """E-step over the normalised projections."""
-        values = dict(vars(ask))
-        order = same_place(reached(client, Clustered).own.model.centers, values.pop("frame"))
-        return super().reply(client, Settle.Ask(**values, order=order), settings, round_no)
-
-
-class HomeNumber(Number):
-    """The last message of a run that concerns rows; the server may not learn what one client has."""
-
-    Answer = Nothing
-
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
-        """The frame, and the mixture's last parameters."""
-
-        frame: Array = _frame()
-        means: Array | None = array(
-            "1 k r", "common means of the concepts among projections", "As in `settle`.", when="after `settle`"
-        )
-        covariance: Array | None = array("1 r r", "common covariance", "As in `settle`.", when="after `settle`")
-        shares: Array | None = array("1 k", "shares of the concepts", "Nothing: they are equal.", when="after `settle`")
-        spread: Array | None = array("1 k", "1/kappa", "As in `settle`.", when="after `settle`")
-        compare: bool | None = number(
-            "whether the client compares the common model with one of its own", "Nothing about rows.", kind="flag",
-            when=WHEN,
-        )  # fmt: skip
-
-    def asks(self, server: Any, settings: Settings) -> dict[str, Any]:
-        """The same for everyone."""
-        m = server.mixture
-        last = {} if m is None else {name: getattr(m, name) for name in ("means", "covariance", "shares", "spread")}
-        ask = self.Ask(frame=server.frames[0], **last, compare=compares(server, settings))
-        return dict.fromkeys(server.client_ids, ask)
-
-    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Nothing]:
-        """Take the common numbers."""
-        values = dict(vars(ask))
-        order = same_place(reached(client, Clustered).own.model.centers, values.pop("frame"))
-        return super().reply(client, Number.Ask(**values, order=order), settings, round_no)[0], Nothing()
-
-
 TOTAL_HELLO, TOTAL_ROUND, FRAME = TotalHello(), TotalRound(), Frame()
-HOME_FINISH, MATCH, HOME_SETTLE, HOME_NUMBER = HomeFinish(), Match(), HomeSettle(), HomeNumber()
+HOME_FINISH, MATCH = HomeFinish(), Match()

@@ -9,8 +9,7 @@ The server adds up, and hands the phase one answer in place of many.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,13 @@ import numpy as np
 from ...errors import DataError, RefusedError, TrustError
 from ...linalg import fixed
 from ...privacy.protection import OnlySum
-from ..base import Array, Failure, Phase, Summed, array, check, digest, entries, number, pack
+from ..base import Answers, Array, Content, Failure, Phase, Summed, array, check, digest, entries, number, pack
 
 FEWEST = 3  # clients: of two, each knows the other's part from the sum
 ONLY_SUM = OnlySum("A mask: only the sum over all clients can be read.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Masked:
+class Masked(Content):
     """An answer that only the sum over all clients opens."""
 
     words: Array = array(
@@ -84,7 +82,7 @@ class Masking(Phase):
         """Raise `RefusedError` where an answer is not what the phase declares, before it is masked."""
         self.inner.check_answer(answer, ask, sizes)
 
-    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Any) -> Any:
+    def reduce(self, server: Any, answers: Answers, settings: Any) -> Any:
         """Open the sum, and hand it to the phase."""
         absent = sorted(set(server.client_ids) - set(answers))
         if absent:

@@ -7,7 +7,7 @@ moments        columns are summed up, in two turns: their means, then the deviat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,17 +18,19 @@ from ...errors import DataError, InputError
 from ...kernels import scaling
 from ...settings import Settings
 from ..auto import PROBE, AutoView
-from ..base import Array, Phase, array, how_many, number
+from ..base import Answers, Array, Content, Phase, Weights, array, how_many, number
+from ..graph.finish import SETTLE
+from ..graph.number import HOME_NUMBER
 from ..graph.opening import PREPARE
 from ..graph.view import GraphView, known
 from ..mixture.conclude import HOME_CONCLUDE
 from ..mixture.em import EM
 from ..mixture.opening import AXES, COORDINATES, SEED
 from ..mixture.view import MixtureView
-from ..state import ClientState, ServerState, become, refuse_weights
-from ..units import RESCALE, agreed, agreed_words, needs_moments, own_moments
+from ..state import ServerState, become, refuse_weights
+from ..units import RESCALE, Moments, agreed, agreed_words
 from .cards import CARDS, ROSTER
-from .graph import FRAME, HOME_FINISH, HOME_NUMBER, HOME_SETTLE, MATCH, TOTAL_HELLO, TOTAL_ROUND
+from .graph import FRAME, HOME_FINISH, MATCH, TOTAL_HELLO, TOTAL_ROUND
 from .masking import FEWEST, ONLY_SUM, Masking, largest
 
 
@@ -62,27 +64,21 @@ class Averaged(ServerState):
     means: Array  # d
 
 
-class TotalMoments(Phase):
+class TotalMoments(Moments):
     """Columns of all clients together: first their means, then the sums of squared deviations from these."""
 
-    name = "moments"
     turns = 2
     protect = ONLY_SUM
-    doing = "summing up its columns"
-    pure = True
-    parallel = False
     sums = True
     limbs = 4  # columns may be in any unit
     fraction = 128
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Nothing at first, then the means."""
 
         means: Array | None = array("d", "column means of all rows", "Exactly that.", when="the second time")
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Sums of one client."""
 
         n_samples: int = number("number of rows", "How many rows all clients have.", kind="count")
@@ -110,27 +106,22 @@ class TotalMoments(Phase):
 
     def times(self, server: ServerState, settings: Settings) -> int:
         """Where clients agree on units: once, and once more where columns have means."""
-        return int(needs_moments(settings)) * (2 if isinstance(server, Averaged) else 1)
+        return super().times(server, settings) * (2 if isinstance(server, Averaged) else 1)
 
     def ask(self, server: ServerState, settings: Settings) -> Ask:
         """The means, once they are known."""
         return self.Ask(means=_means(server))
 
-    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
-        """Sum up the columns as they came, categories as indicators of their levels."""
-        n = client.X.shape[0]
-        if settings.scale == "tfidf":
-            return client, self.Answer(n_samples=n, document_counts=scaling.document_counts(client.X))
-        own, unit = own_moments(client, settings)
+    def said(self, own: scaling.Moments, ask: Any) -> dict[str, Any]:
+        """Sums of columns, then of squared deviations from the common means."""
         if own.means is None:
-            return client, self.Answer(n_samples=n, squares=own.squares, in_one_unit=unit)
-        counts = np.full(len(own.means), n) if own.counts is None else own.counts
+            return {"squares": own.squares}
+        counts = np.full(len(own.means), own.n) if own.counts is None else own.counts
         if ask.means is None:
-            return client, self.Answer(n_samples=n, totals=own.means * counts, filled=counts, in_one_unit=unit)
-        squares = own.squares + counts * (own.means - ask.means) ** 2
-        return client, self.Answer(n_samples=n, squares=squares, filled=counts, in_one_unit=unit)
+            return {"totals": own.means * counts, "filled": counts}
+        return {"squares": own.squares + counts * (own.means - ask.means) ** 2, "filled": counts}
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+    def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> ServerState:
         """Means, then common units for the columns of all clients."""
         (total,) = answers.values()
         sums = next(part for part in (total.totals, total.squares, total.document_counts) if part is not None)
@@ -153,9 +144,7 @@ def _means(server: ServerState) -> Array | None:
 class _Sums(GraphView):
     """What the three methods have in common."""
 
-    def open_server(
-        self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
-    ) -> ServerState:
+    def open_server(self, client_ids: Sequence[str], settings: Settings, weights: Weights) -> ServerState:
         """The server before the first message; at least three clients, and all count alike."""
         refuse_weights(weights)
         refuse_few(client_ids)
@@ -173,11 +162,11 @@ def refuse_few(client_ids: Sequence[str]) -> None:
 
 MASKED = {
     phase: Masking(phase)
-    for phase in (AXES, COORDINATES, SEED, EM, PROBE, TOTAL_HELLO, TOTAL_ROUND, FRAME, MATCH, HOME_SETTLE)
+    for phase in (AXES, COORDINATES, SEED, EM, PROBE, TOTAL_HELLO, TOTAL_ROUND, FRAME, MATCH, SETTLE)
 }
 MOMENTS = Masking(TotalMoments())
 _FIRST: tuple[Phase, ...] = (CARDS, ROSTER, MOMENTS, RESCALE)
-_CLOSING: tuple[Phase, ...] = (MASKED[FRAME], HOME_FINISH, MASKED[MATCH], MASKED[HOME_SETTLE], HOME_NUMBER)
+_CLOSING: tuple[Phase, ...] = (MASKED[FRAME], HOME_FINISH, MASKED[MATCH], MASKED[SETTLE], HOME_NUMBER)
 
 
 class GraphSums(_Sums):
