@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from numpy.testing import assert_allclose
 from tests.views import FEW
 
-from fmtc import FMTC, Solver
+from fmtc import FMTC, Graph
 from fmtc.artifacts import runs
 from fmtc.cli import main_group
 from fmtc.demo import Gain
@@ -71,7 +71,7 @@ def test_no_sign_is_backwards(seed):
     """Columns that hang together: weights of a model have the wrong sign for some of them, differences have not."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(200, 12)) @ rng.normal(size=(12, 12))
-    model = FMTC(4, random_state=0, scale="client", solver=FEW).fit(X)
+    model = FMTC(4, random_state=0, scale="silo", mixture=FEW).fit(X)
     for cluster in model.explain(X).clusters:
         mine = model.labels_ == cluster.cluster
         for one in cluster.differences:
@@ -329,7 +329,7 @@ def texts(rng, n=60):
 def test_texts_are_told_by_their_words(rng):
     notes = texts(rng)
     X = hashed_counts(notes)
-    model = FMTC(2, scale="tfidf", random_state=0, solver=FEW).fit(X)
+    model = FMTC(2, scale="tfidf", random_state=0, mixture=FEW).fit(X)
     model.text_recipe_ = object()
     told = model._explained({"all": X}, {"all": model.labels_}, words=lambda columns: column_words(notes, columns))
     for cluster in told.clusters:
@@ -368,38 +368,38 @@ def test_words_of_columns_are_the_most_frequent_there():
 
 def test_rows_come_in_any_of_the_usual_ways(make_federation):
     data = make_federation()
-    model = FMTC(3, max_iter=3, random_state=0, solver=FEW).fit(data)
+    model = FMTC(3, max_iter=3, random_state=0, mixture=FEW).fit(data)
     by_mapping = model.explain(data)
     X, clients = np.vstack(list(data.values())), np.repeat(list(data), [len(rows) for rows in data.values()])
     shuffle = np.random.default_rng(0).permutation(len(X))
-    assert model.explain(X[shuffle], clients=clients[shuffle]).silos.keys() == by_mapping.silos.keys()
-    by_rows = model.explain(X[shuffle], clients=clients[shuffle])
+    assert model.explain(X[shuffle], silos=clients[shuffle]).silos.keys() == by_mapping.silos.keys()
+    by_rows = model.explain(X[shuffle], silos=clients[shuffle])
     assert [one.rows for one in by_rows.clusters] == [one.rows for one in by_mapping.clusters]
     assert [one.rows for one in by_mapping.of("a")] == np.bincount(model.labels_[:60], minlength=3).tolist()
     framed = {name: pd.DataFrame(rows, columns=[f"lab {j}" for j in range(6)]) for name, rows in data.items()}
-    named = FMTC(3, max_iter=3, random_state=0, solver=FEW).fit(framed).explain(framed)
+    named = FMTC(3, max_iter=3, random_state=0, mixture=FEW).fit(framed).explain(framed)
     assert named.clusters[0].differences[0].column.startswith("lab ")
 
 
 def test_numbers_that_were_not_matched_are_said_to_be_so(make_federation):
     data = make_federation(m=2)
-    assert FMTC(3, max_iter=2, solver=Solver(align=False)).fit(data).explain(data).notes == (UNMATCHED,)
+    assert FMTC(3, max_iter=2, graph=Graph(align=False)).fit(data).explain(data).notes == (UNMATCHED,)
 
 
 def test_a_notebook_shows_silos_and_shares(make_federation):
     data = make_federation(m=2)
     data["<i>c"] = data.pop("b")
-    model = FMTC(3, max_iter=2, random_state=0, solver=FEW)
+    model = FMTC(3, max_iter=2, random_state=0, mixture=FEW)
     before = model._repr_html_()
     shown = model.fit(data)._repr_html_()
     assert "sk-" in before and "sk-" not in shown  # scikit-learn's diagram, then ours
     assert model._repr_mimebundle_()["text/html"] == shown
     assert "<i>" not in shown and "&lt;i&gt;c" in shown
-    for part in model._sizes.values():
+    for part in model._fitted.sizes.values():
         assert part.sum() == 60
         assert all(f"{100 * n / 60:.0f} %" in shown for n in part if n >= 5)
-    assert "120 rows" in shown and model.stopped_because_ in shown
-    assert "_sizes" not in repr(model)
+    assert "120 rows" in shown and model.run_.stopped_because in shown
+    assert "sizes" not in repr(model)
 
 
 # ------------------------------------------------------------------------------------------------------- command line

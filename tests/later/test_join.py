@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 from tests.views import FEW
 
-from fmtc import FMTC, Solver, join_later, load
+from fmtc import FMTC, Graph, join_later, load
 from fmtc.artifacts.files import read_tensors
 from fmtc.artifacts.published import read_kit
 from fmtc.cli.leading import write_consensus
@@ -44,11 +44,11 @@ DATA = {name: silo(seed)[0] for seed, name in enumerate(("north", "south", "west
 LATE, TRUTH = silo(9, n=20)
 SCATTERED = np.random.default_rng(3).normal(size=(60, 8))  # rows without the federation's concepts
 VIEWS = {
-    "mixture": {"view": "mixture", "solver": FEW},
+    "mixture": {"view": "mixture", "mixture": FEW},
     "graph": {"view": "graph", "scale": "none"},
-    "scaled": {"view": "graph", "scale": "global", "solver": Solver(lift=False)},
-    "lifted": {"view": "graph", "scale": "global", "solver": Solver(lift=True)},
-    "k-means": {"view": "graph", "scale": "none", "solver": Solver(final="kmeans")},
+    "scaled": {"view": "graph", "scale": "global", "graph": Graph(lift=False)},
+    "lifted": {"view": "graph", "scale": "global", "graph": Graph(lift=True)},
+    "k-means": {"view": "graph", "scale": "none", "graph": Graph(final="kmeans")},
     "sums": {"view": "graph", "scale": "none", "coupling": "subspace", "privacy": "sums"},
     "sums of a mixture": {"view": "mixture", "privacy": "sums"},
 }
@@ -80,11 +80,11 @@ def no_network(monkeypatch):
 def test_a_newcomer_has_the_federations_numbers_and_sends_nothing(kind, tmp_path, no_network):
     model = fitted(kind)
     late = join_later(model.publish(tmp_path / "kit"), LATE, name="late", random_state=0)
-    assert no_network == [] and late._sent() == [] and late.received_ == []
-    assert late.joined_.guided and late.joined_.agreement > 0.8 and ": joined" in late.joined_.reason
-    assert late.client_ids_ == ["late"] and late.choice_ == {"late": "federated"}
+    assert no_network == [] and late._sent() == [] and late.run_.received == ()
+    assert late.run_.joined.guided and late.run_.joined.agreement > 0.8 and ": joined" in late.run_.joined.reason
+    assert late.silos_ == ["late"] and late.run_.choices == {"late": "federated"}
     assert adjusted_rand_score(TRUTH, late.labels_) > 0.9
-    here, there = late.predict(CENTERS + 0.9), model.predict(CENTERS + 0.1, clients="south")
+    here, there = late.predict(CENTERS + 0.9), model.predict(CENTERS + 0.1, silos="south")
     assert_array_equal(here, there)
     assert_array_equal(late.predict(LATE), late.labels_)
     again = load(late.save(tmp_path / "late"))
@@ -95,15 +95,15 @@ def test_a_newcomer_has_the_federations_numbers_and_sends_nothing(kind, tmp_path
 def test_who_sees_other_clusters_keeps_them(kind):
     kit = kit_of(fitted(kind))
     late = join_later(kit, SCATTERED, random_state=0)
-    assert not late.joined_.guided and late.joined_.moved == 0 and late.choice_ == {"newcomer": "alone"}
-    assert "kept your own" in late.joined_.reason
+    assert not late.run_.joined.guided and late.run_.joined.moved == 0 and late.run_.choices == {"newcomer": "alone"}
+    assert "kept your own" in late.run_.joined.reason
     alone = FMTC(3, random_state=0, **VIEWS[kind]).fit({"newcomer": SCATTERED})
     assert adjusted_rand_score(alone.labels_, late.labels_) == pytest.approx(1)
-    assert join_later(kit, SCATTERED, guide=True, random_state=0).joined_.guided
+    assert join_later(kit, SCATTERED, guide=True, random_state=0).run_.joined.guided
     forced = join_later(kit, LATE, guide=False, random_state=0)
-    assert not forced.joined_.guided and "as you asked" in forced.joined_.reason
+    assert not forced.run_.joined.guided and "as you asked" in forced.run_.joined.reason
     # its own clusters, under the numbers of the federation
-    assert_array_equal(forced.predict(CENTERS + 0.9), fitted(kind).predict(CENTERS + 0.1, clients="south"))
+    assert_array_equal(forced.predict(CENTERS + 0.9), fitted(kind).predict(CENTERS + 0.1, silos="south"))
 
 
 def test_a_few_rows_gain_by_joining():
@@ -114,11 +114,11 @@ def test_a_few_rows_gain_by_joining():
         y = np.repeat([0, 1], n)
         return np.repeat([[0.0] * 4, [1.6] * 4], n, axis=0) + rng.normal(size=(2 * n, 4)), y
 
-    model = FMTC(2, view="mixture", random_state=0, solver=FEW).fit({name: rows(80)[0] for name in "abc"})
+    model = FMTC(2, view="mixture", random_state=0, mixture=FEW).fit({name: rows(80)[0] for name in "abc"})
     kit, alone, later = kit_of(model), [], []
     for seed in range(4):
         X, y = rows(8)
-        alone.append(adjusted_rand_score(y, FMTC(2, view="mixture", random_state=seed, solver=FEW).fit(X).labels_))
+        alone.append(adjusted_rand_score(y, FMTC(2, view="mixture", random_state=seed, mixture=FEW).fit(X).labels_))
         later.append(adjusted_rand_score(y, join_later(kit, X, guide=True, random_state=seed).labels_))
     assert np.mean(later) > np.mean(alone) + 0.1
 
@@ -128,7 +128,7 @@ def test_a_kit_holds_means_and_no_silos_own_model(kind, tmp_path):
     model = fitted(kind)
     path = model.publish(tmp_path / "kit", names={1: "severe"})
     content = b"".join(file.read_bytes() for file in path.iterdir())
-    shared = model._shared
+    shared = model._fitted.shared
     for stack in (getattr(shared, name, None) for name in ("W", "Z", "Y")):
         for t in range(0 if stack is None else stack.shape[2]):
             assert np.ascontiguousarray(stack[:, :, t]).tobytes() not in content
@@ -146,11 +146,9 @@ def test_a_kit_holds_means_and_no_silos_own_model(kind, tmp_path):
 
 
 def test_a_kit_keeps_out_what_is_not_for_others(tmp_path):
-    model = FMTC(3, view="mixture", random_state=5, n_jobs=1, client_weights=dict.fromkeys(DATA, 1.0), solver=FEW).fit(
-        DATA
-    )
+    model = FMTC(3, view="mixture", random_state=5, n_jobs=1, mixture=FEW).fit(DATA)
     params = json.loads((model.publish(tmp_path / "kit") / "join.json").read_text())["params"]
-    assert {"random_state", "n_jobs", "client_weights", "device", "verbose"}.isdisjoint(params)
+    assert {"random_state", "n_jobs", "device", "verbose"}.isdisjoint(params)
 
 
 def test_a_kit_from_a_saved_model_is_the_same(tmp_path):
@@ -169,7 +167,7 @@ def test_data_frames_and_categories(tmp_path):
         kind, noise = np.where(y == 1, "lump", "none"), rng.normal(size=(2, n))
         return pd.DataFrame({"age": 40 + 20 * y + 2 * noise[0], "kind": kind, "size": y + 0.2 * noise[1]}), y
 
-    model = FMTC(2, random_state=0, solver=FEW).fit({name: frame(40, seed)[0] for seed, name in enumerate("abc")})
+    model = FMTC(2, random_state=0, mixture=FEW).fit({name: frame(40, seed)[0] for seed, name in enumerate("abc")})
     kit = model.publish(tmp_path / "kit")
     X, y = frame(20, 7)
     late = join_later(kit, X[["size", "age", "kind"]], random_state=0)  # in any order
@@ -188,7 +186,7 @@ def test_fewer_than_three_silos_publish_nothing(silos, tmp_path):
     some = dict(list(DATA.items())[:silos])
     for view in ("mixture", "graph"):
         with pytest.raises(TrustError, match=f"a run of {silos} silo.* cannot be published"):
-            FMTC(3, view=view, random_state=0, solver=FEW).fit(some).publish(tmp_path / "kit")
+            FMTC(3, view=view, random_state=0, mixture=FEW).fit(some).publish(tmp_path / "kit")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -250,7 +248,7 @@ def test_damaged_kits(tmp_path):
 def test_a_coordinator_publishes_what_its_silos_would(kind, tmp_path):
     """The folder of `fmtc coordinate` holds no models, and is enough for a kit."""
     model = FMTC(3, random_state=0, **VIEWS[kind])
-    settings = model.settings()
+    settings = model._settings()
     method = view_method(settings.view, settings.privacy)
     spec = RunSpec("a-run", settings, tmp_path, method_name=method.name)
     events = at_coordinator(spec.folder)
@@ -276,7 +274,7 @@ def kit_of_tables(tmp_path_factory):
     rng = np.random.default_rng(0)
     tables = {name: table(rows, rng.choice(["a", "b", "c"], len(rows))) for name, rows in DATA.items()}
     return (
-        FMTC(3, view="mixture", random_state=0, solver=FEW)
+        FMTC(3, view="mixture", random_state=0, mixture=FEW)
         .fit(tables)
         .publish(tmp_path_factory.mktemp("tables") / "kit")
     )
@@ -287,7 +285,7 @@ def test_a_newcomer_whose_numbers_are_all_equal(kit_of_tables, guide, n):
     """Its categories are clustered where they differ; where they do not, there is nothing to cluster."""
     kit = kit_of_tables
     model = join_later(kit, table(np.full((n, 8), 0.3), np.resize(["a", "b"], n)), guide=guide, random_state=0)
-    assert model.joined_.guided is (guide is True) or guide == "auto"
+    assert model.run_.joined.guided is (guide is True) or guide == "auto"
     assert np.isfinite(model.predict_proba(table(np.full((n, 8), 0.3), np.resize(["a", "b"], n)))).all()
     with pytest.raises(DataError, match="nothing to cluster"):
         join_later(kit, table(np.full((n, 8), 0.3), ["a"] * n), guide=guide, random_state=0)
@@ -305,7 +303,7 @@ def test_a_newcomer_whose_numbers_are_all_equal(kit_of_tables, guide, n):
 def test_a_newcomer_with_a_value_beyond_all_others(view, size, told, tmp_path):
     rng = np.random.default_rng(0)
     wide = {name: np.hstack([rows, rng.normal(size=(len(rows), 92))]) for name, rows in DATA.items()}
-    kit = FMTC(3, view=view, scale="none", random_state=0, solver=FEW).fit(wide).publish(tmp_path / "kit")
+    kit = FMTC(3, view=view, scale="none", random_state=0, mixture=FEW).fit(wide).publish(tmp_path / "kit")
     rows = wide["north"][:40].copy()
     rows[3, 1] = size
     with nullcontext() if told is None else pytest.raises(DataError, match=told):

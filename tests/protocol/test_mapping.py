@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from tests.views import FEW, graph_view
 
-from fmtc import FMTC, LocalTransport
+from fmtc import FMTC
 from fmtc.describe import Atlas, presence_of
 from fmtc.privacy.rules import Policy, Rules
 from fmtc.protocol.base import Nothing
@@ -16,6 +16,7 @@ from fmtc.protocol.graph.number import NUMBER, Presence
 from fmtc.protocol.method import method_of, view_method
 from fmtc.protocol.mixture.conclude import CONCLUDE
 from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
 
 CENTERS = np.array([[0.0, 0, 0, 0], [5, 0, 0, 0], [0, 5, 0, 0]])
 
@@ -30,14 +31,14 @@ def silos(counts=((40, 20, 20), (20, 40, 20), (30, 30, 3))):
 
 def conducted(model, data):
     """The server and its clients after a run; and its atlas."""
-    settings, method = model.settings(), view_method(model.view, model.privacy)
+    settings, method = model._settings(), view_method(model.view, model.privacy)
     transport = LocalTransport(data, settings, method=method)
     result = run(transport, settings, method=method)
     return result, transport, method.atlas(result.server, settings)
 
 
 MODELS = {
-    "mixture": FMTC(3, view="mixture", max_iter=4, random_state=0, solver=FEW),
+    "mixture": FMTC(3, view="mixture", max_iter=4, random_state=0, mixture=FEW),
     "mixture, cut short": FMTC(3, view="mixture", max_iter=1, random_state=0),  # several starts are still compared
     "graph": graph_view(3, max_iter=5, n_neighbors=35, random_state=0),
     "graph, scaled": graph_view(3, max_iter=5, n_neighbors=35, random_state=0, scale="global"),
@@ -74,7 +75,7 @@ def test_categories_are_levels_without_a_name():
         )
         for cid, X in silos(((30, 30, 20),) * 3).items()
     }
-    model = FMTC(3, view="mixture", max_iter=2, random_state=0, solver=FEW).fit(frames)
+    model = FMTC(3, view="mixture", max_iter=2, random_state=0, mixture=FEW).fit(frames)
     data = {cid: model._parts({cid: frame}, None, reset=False)[cid][0] for cid, frame in frames.items()}
     _, _, atlas = conducted(model, data)
     for one, two in zip(atlas.clusters, model.atlas_.clusters, strict=True):
