@@ -13,6 +13,7 @@ import sys
 import tomllib
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
