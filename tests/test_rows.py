@@ -218,8 +218,6 @@ def test_values_that_decide_alone_are_warned_about():
     far[7, 1] = 1e15
     with pytest.warns(UserWarning, match=r"row 7 has 1e\+15 in column 1, far from all others"):
         Tabular().fit(far)
-    with pytest.warns(UserWarning, match=r"column 3 is 1e\+100 in all rows"):
-        Tabular().fit(np.c_[X, np.full(41, 1e100)])
 
 
 @pytest.mark.parametrize("kind", ["polars", "pandas"])
