@@ -13,6 +13,7 @@ import sys
 import tomllib
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -22,7 +23,7 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
-from tests.views import graph_view
+from tests.views import FEW, graph_view
 
 import fmtc
 from fmtc import FMTC, Graph, errors
@@ -102,9 +103,10 @@ def home(tmp_path_factory, silos):
     return folder
 
 
-FIT = ("-k", 3, "--max-iter", 3)
+FIT = ("-k", 3, "--max-iter", 3, "--set", "n_init=2")  # few starts: the groups are clear
 GRAPH = ("--view", "graph", "--scale", "none", "--set", "lift=false")  # `graph_view` of tests/views.py
-each_view = pytest.mark.parametrize(("run", "make"), [("run", FMTC), ("graph", graph_view)], ids=["mixture", "graph"])
+MAKE = {"run": partial(FMTC, mixture=FEW), "graph": partial(graph_view, n_init=2)}
+each_view = pytest.mark.parametrize(("run", "make"), MAKE.items(), ids=["mixture", "graph"])
 ROLES = ("--label-column", "class", "--id-column", "id")
 
 
@@ -160,7 +162,7 @@ def test_report_has_what_a_page_needs(home, silos):
     assert report["files"] == [str(home / f"{name}.csv") for name in ("north", "south", "west")]  # as they were given
     assert report["settings"]["n_clusters"] == 3
     assert report["settings"]["as_published"] is False
-    assert report["settings"].items() >= Graph().get_params().items()
+    assert report["settings"].items() >= Graph(n_init=2).get_params().items()
     assert report["feature_names"] == list(FEATURES)
     assert report["versions"]["fmtc"] == fmtc.__version__
     found = {name: pl.read_csv(home / "run" / "labels" / f"{name}.csv")["cluster"].to_numpy() for name in silos}
@@ -265,7 +267,7 @@ def test_sparse_silos(tmp_path, silos):
         sp.save_npz(tmp_path / f"{name}.npz", sp.csr_array(np.maximum(X, 0)))
     files = [tmp_path / f"{name}.npz" for name in silos]
     fmtc_ok("fit", *files, *FIT, "--out", tmp_path / "run")
-    model = FMTC(3, max_iter=3, random_state=0).fit(
+    model = FMTC(3, max_iter=3, random_state=0, mixture=FEW).fit(
         {name: sp.csr_array(np.maximum(X, 0)) for name, (X, _) in silos.items()}
     )
     found = [pl.read_csv(tmp_path / "run" / "labels" / f"{name}.csv")["cluster"].to_numpy() for name in silos]
@@ -291,7 +293,9 @@ def test_scores_count_the_rows_that_have_a_label(tmp_path, silos):
 def test_many_clusters_are_cut_in_the_table_only(tmp_path):
     X, _ = make_silos(sizes=(("a", 60),))["a"]
     np.save(tmp_path / "a.npy", X)
-    done = fmtc_ok("fit", tmp_path / "a.npy", "-k", 14, "--max-iter", 2, "--out", tmp_path / "run", "--json")
+    done = fmtc_ok(
+        "fit", tmp_path / "a.npy", "-k", 14, "--max-iter", 2, "--set", "n_init=1", "--out", tmp_path / "run", "--json"
+    )
     assert len(json.loads(done.stdout)["silos"][0]["cluster_sizes"]) == 14
     assert "… (14)" in done.stderr
     table = done.stderr.partition("cluster sizes")[2]
@@ -538,7 +542,7 @@ def test_many_constant_columns_are_counted(tmp_path):
     X = np.zeros((20, 9))
     X[:, 0] = np.arange(20)
     np.save(tmp_path / "a.npy", X)
-    done = fmtc_ok("fit", tmp_path / "a.npy", "-k", 2, "--out", tmp_path / "run")
+    done = fmtc_ok("fit", tmp_path / "a.npy", "-k", 2, "--set", "n_init=1", "--out", tmp_path / "run")
     listed = ", ".join(f"column {j}" for j in range(1, 6))
     assert re.search(rf"^note: 8 columns .*: {listed} and 3 more$", done.stderr, re.MULTILINE)
 
@@ -558,7 +562,7 @@ def test_an_existing_folder_is_replaced_only_when_told(home, tmp_path):
 
 
 def test_a_run_that_fails_leaves_the_old_one(home, tmp_path):
-    fmtc_ok("fit", *csvs(home), *ROLES, "-k", 3, "--max-iter", 1, "--out", tmp_path / "run")
+    fmtc_ok("fit", *csvs(home), *ROLES, "-k", 3, "--max-iter", 1, "--set", "n_init=1", "--out", tmp_path / "run")
     before = labels_in(tmp_path / "run")
     fit = ("fit", *csvs(home), *ROLES, "--drop", "none", *FIT, "--force", "--out", tmp_path / "run")
     assert "'none'" in words_of(fmtc_run(*fit), 3)
@@ -581,12 +585,14 @@ def test_force_does_not_replace_what_fmtc_did_not_write(home, tmp_path, command)
 
 def test_force_takes_an_empty_folder(home, tmp_path):
     (tmp_path / "run").mkdir()
-    fmtc_ok("fit", *csvs(home), *ROLES, "-k", 3, "--max-iter", 1, "--force", "--out", tmp_path / "run")
+    fmtc_ok(
+        "fit", *csvs(home), *ROLES, "-k", 3, "--max-iter", 1, "--set", "n_init=1", "--force", "--out", tmp_path / "run"
+    )
     assert "labels" in names_in(tmp_path / "run")
 
 
 def test_a_fit_that_ends_on_a_full_disk(home, tmp_path, full_disk):
-    fit = ("fit", *csvs(home), *ROLES, "-k", 3, "--out", tmp_path / "run")
+    fit = ("fit", *csvs(home), *ROLES, *FIT, "--out", tmp_path / "run")
     with full_disk("fmtc.artifacts.runs.write_run"):
         said = words_of(fmtc_run(*fit), 2)
     assert "run cannot be written: File too large. Make room, and repeat the command with --resume" in said
@@ -599,8 +605,8 @@ def test_a_fit_that_ends_on_a_full_disk(home, tmp_path, full_disk):
 def test_interrupt_then_resume_or_start_afresh(home, tmp_path, monkeypatch, view):
     checkpoint, reached = tmp_path / ".run.checkpoint", 4
     chosen = GRAPH if view == "graph" else ()  # "auto" comes to the mixture
-    fit = ("fit", *csvs(home), *ROLES, "-k", 3, "--tol", 0, "--max-iter", reached + 5, *chosen, "--out",
-           tmp_path / "run")  # fmt: skip
+    fit = ("fit", *csvs(home), *ROLES, "-k", 3, "--set", "n_init=2", "--tol", 0, "--max-iter", reached + 5, *chosen,
+           "--out", tmp_path / "run")  # fmt: skip
 
     def ctrl_c(self, record):
         if record.round_no == reached:
@@ -827,7 +833,7 @@ def test_inspect_without_weights(tmp_path, silos):
 
 def test_inspect_without_names(tmp_path, silos):
     np.save(tmp_path / "north.npy", silos["north"][0])
-    fmtc_ok("fit", tmp_path / "north.npy", "-k", 3, "--max-iter", 2, "--out", tmp_path / "run")
+    fmtc_ok("fit", tmp_path / "north.npy", "-k", 3, "--max-iter", 2, "--set", "n_init=1", "--out", tmp_path / "run")
     text = fmtc_ok("explain", "--show", "model", tmp_path / "run").stdout
     assert "1 silo, 4 features" in text
     assert "column 3" in text
@@ -1454,7 +1460,22 @@ def test_ctrl_c_in_a_real_process_then_resume_is_the_undisturbed_run_byte_for_by
     flags, each = (GRAPH, 1) if view == "graph" else ((), EM_ROUNDS)  # rounds for each of --max-iter
 
     def words(max_iter, out):
-        return ["fit", *csvs(home), *ROLES, "-k", "3", "--tol", "0", "--max-iter", max_iter, *flags, "--out", out]
+        return [
+            "fit",
+            *csvs(home),
+            *ROLES,
+            "-k",
+            "3",
+            "--set",
+            "n_init=2",
+            "--tol",
+            "0",
+            "--max-iter",
+            max_iter,
+            *flags,
+            "--out",
+            out,
+        ]
 
     # measured for coverage, one process in about thirty lost its Ctrl-C without a word; unmeasured, none of 29
     untraced = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
