@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from fmtc.cli import main_group
 
 NAMES = ("north", "south", "west")
-SETTINGS = ("-k", "4", "--max-iter", "5", "--tol", "0", "--n-neighbors", "15", "--random-state", "3")
+SETTINGS = ("-k", "4", "--max-iter", "5", "--tol", "0", "--set", "n_neighbors=15", "--random-state", "3")
 
 
 def write_tables(folder, rows, texts=False):

@@ -18,6 +18,7 @@ from tests.clock import ManualClock
 from tests.views import graph_view
 
 from fmtc.artifacts.files import write_json
+from fmtc.cli import leading
 from fmtc.runtime.conductor import write_record
 from fmtc.runtime.driver import run
 from fmtc.runtime.flare import serve, supervise
@@ -107,7 +108,7 @@ def test_a_federation_on_this_machine_comes_to_what_fit_does(tmp_path, request, 
 @pytest.fixture
 def hurried(monkeypatch):
     """A coordinator that does not wait for its port: it waits by a clock that jumps."""
-    monkeypatch.setattr(supervise, "Coordinator", partial(supervise.Coordinator, clock=ManualClock()))
+    monkeypatch.setattr(leading, "Coordinator", partial(supervise.Coordinator, clock=ManualClock()))
 
 
 @pytest.fixture(scope="module")
@@ -215,8 +216,10 @@ def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(t
     write_json(folder / "order.json", {"run": "r"})
     result = run(LocalTransport(silo_rows(), model._settings()), model._settings())
     write_record(RunSpec("r", model._settings(), folder), result)
-    command = ("coordinate", "--kit", "kits/coordinator", "-k", 4, "--tol", 0, "--n-neighbors", 15, "--random-state", 3,
-               "--view", "graph", "--scale", "none", "--set", "lift=false", "--out", "run", "--resume")  # fmt: skip
+    command = (
+        "coordinate", "--kit", "kits/coordinator", "-k", 4, "--tol", 0, "--set", "n_neighbors=15", "--random-state", 3,
+        "--view", "graph", "--scale", "none", "--set", "lift=false", "--out", "run", "--resume",
+    )  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (tmp_path / "plan.toml").write_text(f'name="s"\nhost="localhost"\nport={port}\nsilos=["a","b","c"]\n')

@@ -53,9 +53,10 @@ from tests.clock import ManualClock
 from tests.runtime.kits import how_it_ended, told
 
 from fmtc.artifacts.files import read_json
+from fmtc.cli import leading
 from fmtc.errors import ClientError, FederationError, FileError, InputError
 from fmtc.runtime import conductor
-from fmtc.runtime.flare import membership, supervise
+from fmtc.runtime.flare import membership
 from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.membership import Membership
 from fmtc.runtime.kitclient import ClientSource
@@ -508,7 +509,7 @@ def test_our_own_error_ends_the_run(simulation, monkeypatch):
 def joined(study, monkeypatch):
     """Silos that have joined with the kits of `study`, without processes; coordinators that are given commands."""
     world = World(ManualClock(now=time.time(), limit=time.time() + 20_000))
-    monkeypatch.setattr(supervise, "Coordinator", lambda kit: SimulatedCoordinator(kit, world))
+    monkeypatch.setattr(leading, "Coordinator", lambda kit: SimulatedCoordinator(kit, world))
     idle = partial(Membership, clock=world.clock, start=lambda kit, party: Silo(world, kit))
     monkeypatch.setattr(membership, "Membership", idle)
 
