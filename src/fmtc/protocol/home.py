@@ -22,11 +22,10 @@ from ..mixture.steps import Common
 from ..models import Units
 from ..refit import GraphCommon, MixtureCommon, Silo, numbered, refit
 from ..settings import Settings
+from .base import Array
 from .graph.state import Numbered
 from .mixture.state import Concluded
 from .state import ClientState, ServerState, stream
-
-Array = np.ndarray
 
 # ---------------------------------------------------------------------------------------------------------------- alone
 

@@ -23,9 +23,7 @@ from ..kernels.scaling import Scaling, moments, standardize
 from ..linalg.arrays import HOST, to_device
 from ..models import Units
 from ..settings import POOLED_SCALES, Settings
-from .base import Weights
-
-Array = np.ndarray
+from .base import Array, Weights
 
 # ---------------------------------------------------------------------------------------------------------------- state
 
