@@ -358,8 +358,10 @@ def is_number(cells: pl.Series) -> bool:
     return cells.dtype.is_numeric() or cells.dtype == pl.Boolean
 
 
-def numbers_in(cells: pl.Series) -> tuple[pl.Series, pl.Series]:
+def numbers_in(cells: pl.Series, *, truths: bool = False) -> tuple[pl.Series, pl.Series]:
     """Words as numbers, null where one is missing or is no number; and where words mean neither.
+
+    With `truths`, the words true and false are 1 and 0.
 
     Examples
     --------
@@ -371,9 +373,11 @@ def numbers_in(cells: pl.Series) -> tuple[pl.Series, pl.Series]:
     """
     import polars as pl
 
-    words = cells.alias("x").cast(pl.String).str.strip_chars()
+    words = cells.alias("x").cast(pl.String).str.strip_chars().str.to_lowercase()
+    if truths:
+        words = words.replace({"true": "1", "false": "0"})
     numbers = words.cast(pl.Float64, strict=False)
-    return numbers, numbers.is_null() & words.is_not_null() & ~words.str.to_lowercase().is_in(MISSING_WORDS)
+    return numbers, numbers.is_null() & words.is_not_null() & ~words.is_in(MISSING_WORDS)
 
 
 def level_words(cells: pl.Series) -> pl.Series:
@@ -461,7 +465,7 @@ def _numbers(cells: pl.Series, name: str, lenient: bool, place: Callable[[int], 
         known = cells.drop_nulls()
         example = f", such as {known[0]}" if len(known) else ""
         raise DataError(f"column {name!r} must hold numbers, but holds values of type {cells.dtype}{example}")
-    numbers, strange = numbers_in(cells)
+    numbers, strange = numbers_in(cells, truths=True)
     bad = strange.arg_true()
     if len(bad) and not lenient:
         first = str(cells[int(bad[0])]).strip()

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC
-from fmtc.artifacts import runs
+from fmtc.artifacts import labels, runs
 from fmtc.cli import main_group
 from fmtc.privacy.ledger import read_lines, totals, verify
 from fmtc.protocol.base import entries
@@ -76,7 +77,7 @@ def test_one_silo_without_history(files, tmp_path):
     """As at the end of a federation, where a silo has its own model and never saw the rounds."""
     silos = silos_of(files[:1])
     model = FMTC(3, max_iter=2, random_state=0).fit({silo.name: silo.X for silo in silos})
-    model.history_ = []
+    model.run_ = replace(model.run_, history=(), before=0)
     write(tmp_path / "run", files[:1], model, silos)
     assert json.loads((tmp_path / "run" / "history.json").read_text()) == []
     report = json.loads((tmp_path / "run" / "report.json").read_text())
@@ -85,7 +86,7 @@ def test_one_silo_without_history(files, tmp_path):
     folder = runs.model_folder(tmp_path / "run")
     assert folder == tmp_path / "run" / "model"
     saved = fmtc.load(folder)
-    assert (saved.client_ids_, saved.history_) == (["north"], [])
+    assert (saved.silos_, saved.run_.rounds) == (["north"], [])
 
 
 def test_a_run_is_told_from_other_folders(files, tmp_path):
@@ -95,7 +96,7 @@ def test_a_run_is_told_from_other_folders(files, tmp_path):
     assert not runs.is_run(tmp_path)  # a model, but no report
     assert not runs.is_run(tmp_path / "model")
     assert runs.model_folder(tmp_path) == runs.model_folder(tmp_path / "model") == tmp_path / "model"
-    with pytest.raises(fmtc.FileError, match="absent"):
+    with pytest.raises(fmtc.errors.FileError, match="absent"):
         runs.model_folder(tmp_path / "absent")
 
 
@@ -119,7 +120,7 @@ def test_what_left_is_in_the_report_and_in_the_ledgers(files, tmp_path):
     assert rows["moments", "means"]["shape"] == "d"
     assert all(row["what"] and row["tells"] for row in report["sent"])
     model.save(tmp_path / "model")
-    assert fmtc.load(tmp_path / "model").received_ == []  # a saved model does not say what left
+    assert fmtc.load(tmp_path / "model").run_.received == ()  # a saved model does not say what left
 
 
 IMPORT = """
@@ -148,12 +149,12 @@ def test_no_text_of_a_csv_is_run_by_a_spreadsheet_and_all_come_back():
     table = pl.DataFrame(
         {"=id": texts, "number": range(-5, len(texts) - 5), "kind": pl.Series(texts, dtype=pl.Categorical)}
     )
-    written = pl.read_csv(runs.as_csv(table), infer_schema=False)
+    written = pl.read_csv(labels.as_csv(table), infer_schema=False)
     assert written.columns == ["'=id", "number", "kind"]
     assert written["number"].to_list()[:2] == ["-5", "-4"]
     for name in ("'=id", "kind"):
         assert written[name].to_list() == [f"'{text}" for text in HARMFUL] + HARMLESS
-    assert runs.without_quotes(written)["=id"].to_list() == texts
+    assert labels.without_quotes(written)["=id"].to_list() == texts
 
 
 def test_there_is_no_other_writer_of_csv():
@@ -161,7 +162,7 @@ def test_there_is_no_other_writer_of_csv():
     home = Path(fmtc.__file__).parent
     makers = re.compile(r"write_csv|sink_csv|to_csv|csv\.writer|DictWriter|savetxt")
     found = [path.name for path in home.rglob("*.py") if makers.search(path.read_text(encoding="utf-8"))]
-    assert found == ["runs.py"]
+    assert found == ["labels.py"]
     page = (home / "report" / "page.js").read_text(encoding="utf-8")
     assert page.count("text/csv") == 1
     assert "[inert(panel.silo), panel.row[i], j, one ? inert(one.name) : " in page
@@ -201,5 +202,5 @@ def test_identifiers_and_names_that_a_spreadsheet_would_run(tmp_path):
     assert rows["cluster"].null_count() == 0
     assert set(rows.filter(pl.col("cluster") == "0")["cluster_name"]) == {"'=HYPERLINK(1)"}
     assert set(rows.filter(pl.col("cluster") == "1")["cluster_name"]) == {"'@SUM(1)"}
-    assert runs.read_labels(run)["north"].columns[0] == "=id"
-    assert runs.read_labels(run)["north"]["=id"].to_list() == ids
+    assert labels.read_labels(run)["north"].columns[0] == "=id"
+    assert labels.read_labels(run)["north"]["=id"].to_list() == ids

@@ -9,8 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from tests.questions import settle_answer
 
-from fmtc import FileError, LocalTransport, Settings, run
-from fmtc.errors import TrustError, WithheldError
+from fmtc.errors import FileError, TrustError, WithheldError
 from fmtc.kernels.projection import RidgeFactors
 from fmtc.mixture import Cells
 from fmtc.mixture.bounds import impossible_steps, impossible_sums
@@ -26,10 +25,20 @@ from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.method import view_method
 from fmtc.protocol.mixture.em import EM, Ask, _unpacked, one_round
 from fmtc.protocol.mixture.opening import COORDINATES, SEED
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
 OMIT = Policy(small_cluster="omit")
+
+
+def ruled(transport, policy):
+    """The transport, whose clients have a policy."""
+    for node in transport.nodes.values():
+        node.outbox.rules = Rules(policy)
+    return transport
 
 
 def clustered(rng, sizes, k=None):
@@ -74,7 +83,7 @@ def test_a_phase_keeps_its_rule_under_another_name(rng):
 
 
 def test_nor_does_one_before_the_rounds_where_silos_lack_concepts(rng, play):
-    settings = Settings(3, view="graph", scale="none", max_iter=2, own_clusters={"a": 3, "b": 2})
+    settings = Settings(3, view="graph", scale="none", max_iter=2, clusters_per_silo={"a": 3, "b": 2})
     game = play(outlier_federation(rng), settings)
     for name in ("hello", "prepare"):
         game.phase(name)
@@ -188,9 +197,7 @@ def test_a_silo_that_omits_is_not_set_aside(rng, view):
     """Sums that no rows can give are refused by the server; those of a silo with rules are none of these."""
     data = {name: np.vstack([rng.normal(m, 0.5, (n, 4)) for m, n in ((0, 20), (5, 15), (9, 2))]) for name in "abc"}
     settings = Settings(3, view=view, scale="none", max_iter=5)
-    transport = LocalTransport(
-        data, settings, method=view_method(view), rules=Rules(replace(QUIET, small_cluster="omit"))
-    )
+    transport = ruled(LocalTransport(data, settings, method=view_method(view)), replace(QUIET, small_cluster="omit"))
     result = run(transport, settings, method=view_method(view))
     assert sorted(transport.results()) == ["a", "b", "c"]
     assert not result.missing
@@ -308,7 +315,7 @@ def test_a_person_is_asked_where_a_rule_holds_and_told_why():
         asked.append(shown)
         return len(asked) > 1
 
-    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy(small_cluster="hold")), ask=person)
+    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy(small_cluster="hold"), person))
     release(outbox, seeded(20, 9))  # nothing to ask about
     with pytest.raises(WithheldError):
         release(outbox, seeded(20, 3), turn=1)  # though it is not the first of its phase
@@ -340,7 +347,7 @@ def test_rules_of_a_run_in_this_process(rng):
     data = outlier_federation(rng)
     plain = LocalTransport(data, settings)
     run(plain, settings)  # quiet: warnings are errors here
-    transport = LocalTransport(data, settings, rules=Rules(Policy(small_cluster="off", dominance="warn")))
+    transport = ruled(LocalTransport(data, settings), Policy(small_cluster="off", dominance="warn"))
     with pytest.warns(UserWarning, match="at fixed embedding"):
         run(transport, settings)
     spoken = {rule for line in transport.ledgers["a"].lines() for rule in line.get("rules", ())}

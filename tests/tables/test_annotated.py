@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from numpy.testing import assert_array_equal
 
-from fmtc.artifacts.runs import read_labels
+from fmtc.artifacts.labels import read_labels
 from fmtc.cli import main_group
 from fmtc.tables import Reading, read_silos
 from fmtc.tables.annotated import read_obs

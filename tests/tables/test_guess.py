@@ -107,7 +107,7 @@ def test_numbers_may_be_the_answer_or_the_silo_too():
     assert found.of_kind("number") == ["target", "site", "label_time"]
     assert [line.partition("?")[0] for line in done_with(found)] == ["is 'target' the answer", "does 'site' name silos"]
     assert done_with(found)[0].endswith("or keep it (`as_types` number:target)")
-    assert done_with(found.keeping(["target", "site"])) == []
+    assert done_with(judge(tables, wanted=["target", "site"])) == []
 
 
 @pytest.mark.parametrize("name", ["topic", "Topic", "y", "cluster", "trueLabel", "outcome"])

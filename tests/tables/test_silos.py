@@ -98,7 +98,7 @@ def test_an_array_comes_back_as_it_was(tmp_path, how, X):
 
 
 @some
-@given(clients=st.lists(st.sampled_from(["a", "b", "01", "1"]), min_size=1, max_size=12))
+@given(silos=st.lists(st.sampled_from(["a", "b", "01", "1"]), min_size=1, max_size=12))
 def test_one_file_falls_into_silos_and_keeps_its_rows(tmp_path, clients):
     path = tmp_path / "all.csv"
     values = np.arange(len(clients)) * 0.5
@@ -250,7 +250,9 @@ def test_kinds_must_agree(tmp_path):
 def test_arrays_of_different_width(tmp_path):
     for name, width in (("a", 3), ("b", 2), ("c", 3)):
         np.save(tmp_path / f"{name}.npy", np.eye(4, width))
-    assert "'c'" not in refusal([tmp_path / f"{name}.npy" for name in "abc"], "'a' has 3", "'b' has 2")
+    assert "'c'" not in refusal(
+        [tmp_path / f"{name}.npy" for name in "abc"], "from those of 'a':\n  b: lacks 'column 2'"
+    )
 
 
 def test_differences_between_silos_are_listed_one_line_each(tmp_path):

@@ -29,12 +29,12 @@ def assert_parity(federation, data, method):
     """Equal, not close: what `fit` comes to in one process, and what the federation does."""
     estimator, kind, (name, attribute) = BASELINES[method]
     seed = int(check_random_state(SEED).randint(2**31 - 1))  # as `fit` draws it
-    outcome = federation.run(kind.of(estimator, seed), method=method)
+    outcome = federation.run(kind.of(estimator, seed), method_name=method)
     here = estimator.fit_predict(data)
     assert set(outcome.kept) == set(data)
     for cid, client in {cid: own.client for cid, own in outcome.kept.items()}.items():
         assert_array_equal(client.labels, here[cid])
-        assert_array_equal(client.model.assign(data[cid]), estimator.predict(data[cid], clients=cid))
+        assert_array_equal(client.model.assign(data[cid]), estimator.predict(data[cid], silos=cid))
         there, own = flatten(client.model)[0], flatten(estimator._models[cid])[0]
         assert list(there) == list(own)
         for field, array in own.items():

@@ -12,8 +12,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 import numpy as np
@@ -151,9 +153,9 @@ def sweep(path: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Readable JSON, written completely or not at all; NaN and infinity become null."""
-    write_file(path, (json.dumps(jsonable(content), indent=1, ensure_ascii=False) + "\n").encode())
+def write_json(path: Path, content: Any, *, secret: bool = False) -> None:
+    """Readable JSON, written completely or not at all; NaN and infinity become null. `secret` as in `write_file`."""
+    write_file(path, (json.dumps(jsonable(content), indent=1, ensure_ascii=False) + "\n").encode(), secret=secret)
 
 
 def jsonable(value: Any) -> Any:
@@ -347,6 +349,28 @@ def _check_table(path: Path | str, table: Mapping[str, Any], form: Mapping[Any, 
         inner = form.get(name, form.get(f"{name}?", form.get(str, ...)))
         if inner is not ...:
             check_form(path, item, inner, f"{above}{name}")
+
+
+def form_of(kind: Any) -> Any:
+    """The form of what JSON has of a dataclass, from its type hints; fields with a default may be missing.
+
+    Examples
+    --------
+    >>> from fmtc.artifacts.files import form_of
+    >>> from fmtc.describe import Histogram
+    >>> form_of(Histogram)["inside"], form_of(Histogram)["levels?"]
+    ([range(0, 9007199254740992)], [<class 'str'>])
+    """
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        given = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+        return {name if name in given else f"{name}?": form_of(hints[name]) for name in (f.name for f in fields(kind))}
+    parts = [form_of(part) for part in get_args(kind) if part is not ...]
+    if get_origin(kind) is tuple:
+        return parts[:1]
+    if get_origin(kind) is dict:
+        return {str: parts[1]}
+    return tuple(parts) or {int: COUNT, NoneType: None}.get(kind, kind)
 
 
 def _is_like(value: Any, form: Any) -> bool:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
 from ..models import ClientModel
 from .files import write_file
+
+if TYPE_CHECKING:
+    from ..estimator import FMTC
 
 Array = np.ndarray
 
@@ -21,13 +25,19 @@ INVALID = "a row that has no answer (infinity, or NaN where no cell may be missi
 
 
 def export_onnx(
-    model: ClientModel, path: Path, dtype: Any = np.float32, notes: Mapping[str, str] | None = None
+    model: FMTC, silo: str, path: str | Path, *, dtype: Any = np.float32, notes: Mapping[str, str] | None = None
 ) -> Path:
-    """Write one client's model as a graph of plain ONNX operators. See `FMTC.export_onnx`.
+    """Write one silo's model as plain ONNX operators, of either view.
+
+    Input ``X`` (rows x features, categories as codes of `schema_`, NaN where cells are missing); outputs ``label``
+    (int64) and ``probability``. Needs ``pip install 'fmtc[onnx]'``.
 
     Parameters
     ----------
-    model : ClientModel
+    model : FMTC
+        Fitted.
+    silo : str
+        One of `silos_`.
     path : path
         File to write.
     dtype : float32 or float64
@@ -40,6 +50,12 @@ def export_onnx(
     -------
     Path
     """
+    check_is_fitted(model)
+    return write_onnx(model._model_of(silo), Path(path), dtype, notes)
+
+
+def write_onnx(model: ClientModel, path: Path, dtype: Any = np.float32, notes: Mapping[str, str] | None = None) -> Path:
+    """Write one model; see `export_onnx`."""
     try:
         import onnx
         from onnx import TensorProto, helper
@@ -232,4 +248,4 @@ def _body(w: Writer, name: str, inputs: list[str], outputs: list[str]) -> Any:
     return helper.make_graph(w.nodes, name, [count, before, *values(states)], [after, *values(found)], w.stored)
 
 
-__all__ = ["Writer", "export_onnx"]
+__all__ = ["Writer", "export_onnx", "write_onnx"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import tables
-from ..artifacts import runs
+from ..artifacts import labels, runs
 from ..artifacts.files import new_file, write_file
 from ..errors import listed
 from ..tables.reading import Reading
@@ -51,12 +51,12 @@ def give_table(
     """Write a table to a file, or to standard output; as JSON, to standard output in any case."""
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write(out) if write is not None else write_file(out, runs.as_csv(table))
+        write(out) if write is not None else write_file(out, labels.as_csv(table))
         words.say(f"wrote {out}: {plural(table.height, 'row')}")
     document = {"rows": table.height, "notes": words.notes, "columns": table.to_dict(as_series=False)}
     if words.give(document) or out is not None:
         return
-    text = runs.as_csv(table)
+    text = labels.as_csv(table)
     click.echo(printable(text.decode()) if sys.stdout.isatty() else text, nl=False)
 
 
@@ -65,7 +65,7 @@ def give_labels(words: Words, run: Path, silo_name: str | None, joining: Joining
     out, file, write = joining.out, joining.table, None
     if out is not None:
         out = free_path(out, joining.force)
-    known = runs.read_labels(run)
+    known = labels.read_labels(run)
     if silo_name is not None:
         if silo_name not in known:
             raise click.UsageError(f"the run is of silos {listed(known)}; it has no {silo_name!r}")
@@ -73,7 +73,7 @@ def give_labels(words: Words, run: Path, silo_name: str | None, joining: Joining
     if file is None:
         if reading.said():
             raise click.UsageError("--id, --silo-column and --no-header are about the table of --join")
-        table = runs.all_labels(known)
+        table = labels.all_labels(known)
     elif tables.formats.suffix_of(file) == ".h5ad":
         if out is None or out.suffix.lower() != ".h5ad":
             raise click.UsageError(f"clusters go into a copy of {file}: name it with --out, such as --out new.h5ad")
@@ -93,7 +93,8 @@ def _joined(
     run: Path, known: Mapping[str, pl.DataFrame], given: pl.DataFrame, file: Path, reading: Reading
 ) -> pl.DataFrame:
     """A table with the clusters of a run, and their names."""
-    return runs.with_names(runs.join_labels(given, known, file, reading.id_column, reading.silo_column), run)
+    found = labels.join_labels(given, known, file, reading.id_column, reading.silo_column)
+    return labels.with_names(found, runs.label_names(runs.read_explanation(run)))
 
 
 def _into_obs(

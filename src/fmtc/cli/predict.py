@@ -14,6 +14,7 @@ from rich.filesize import decimal
 from .. import tables
 from ..artifacts import runs
 from ..artifacts.files import read_json
+from ..artifacts.labels import label_table, with_labels, with_names
 from ..errors import DataError, FileError, listed
 from ..tables.reading import Reading
 from . import flags
@@ -83,9 +84,10 @@ def predict(
             raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")
         found = [Found.of(model, silo, certain=marks.abstain is not None) for silo in silos]
     _note_far(words, found, marks.outliers)
-    table = runs.with_names(_table(silos, found, marks, file, reading), run)
+    table = with_names(_table(silos, found, marks, file, reading), runs.label_names(runs.read_explanation(run)))
     if marks.abstain is not None:
-        table, left = runs.without_doubtful(table, marks.abstain)
+        sure = np.concatenate([one.confidence for one in found if one.confidence is not None])
+        left = int((sure < marks.abstain).sum())
         words.note(
             f"{left:,} of {plural(table.height, 'row')} ({left / max(table.height, 1):.0%}) "
             f"{'has' if left == 1 else 'have'} no cluster (-1): confidence below {marks.abstain:g}"
@@ -105,10 +107,10 @@ class Found(NamedTuple):
     def of(cls, model: FMTC, silo: tables.Silo, *, certain: bool) -> Found:
         """What the model of a silo says of rows."""
         return cls(
-            model.predict(silo.X, clients=silo.name),
-            model.predict_proba(silo.X, clients=silo.name),
-            model.predict_outliers(silo.X, clients=silo.name) if model.view_ == "mixture" else None,
-            model.confidence(silo.X, clients=silo.name) if certain else None,
+            model.predict(silo.X, silos=silo.name),
+            model.predict_proba(silo.X, silos=silo.name),
+            model.outliers(silo.X, silos=silo.name) if model.view_ == "mixture" else None,
+            model.confidence(silo.X, silos=silo.name) if certain else None,
         )
 
 
@@ -128,13 +130,11 @@ def _table(
     """A line for each row: what it was, if that is wanted, and its cluster."""
     labels, P, far, confidence = (list(part) for part in zip(*found, strict=True))
     more: dict[str, Any] = {"outliers": far if marks.outliers else None}
-    more["confidence"] = confidence if marks.abstain is not None else None
-    if not marks.append:
-        return runs.label_table(silos, labels, P, clients=reading.silo_column is not None, proba=marks.proba, **more)
-    sure = [p[np.arange(len(own)), own] for own, p in zip(labels, P, strict=True)]
-    rows, clusters, top = map(np.concatenate, ([silo.rows for silo in silos], labels, sure))
-    flat: dict[str, Any] = {name: None if part is None else np.concatenate(part) for name, part in more.items()}
-    return runs.with_labels(tables.formats.read_file(file, reading), rows, clusters, top, **flat)
+    if marks.abstain is not None:
+        more |= {"confidence": confidence, "abstain": marks.abstain}
+    if marks.append:
+        return with_labels(tables.formats.read_file(file, reading), silos, labels, P, **more)
+    return label_table(silos, labels, P, named=reading.silo_column is not None, proba=marks.proba, **more)
 
 
 # -------------------------------------------------------------------------------------------------- rows for a model
@@ -144,7 +144,7 @@ def rows_for_model(
     words: Words, run: Path, file: Path, silo_name: str | None, reading: Reading
 ) -> tuple[FMTC, list[tables.Silo]]:
     """The model of a run, and the silos of a file of new rows."""
-    from ..estimator import load
+    from ..loading import load
 
     model = load(runs.model_folder(run))
     silos = silos_of(model, run, [file], silo_name, reading)
@@ -169,10 +169,9 @@ def silos_of(
         own = None if divided else one_silo(model, silo_name, file)
         silos = read_known([file], reading, model.n_features_in_, schema, recipe)
         found += [replace(silo, name=own or silo.name) for silo in silos]
-    if unknown := [silo.name for silo in found if silo.name not in model.client_ids_]:
+    if unknown := [silo.name for silo in found if silo.name not in model.silos_]:
         raise DataError(
-            f"--silo-column: {files[0]} has rows of {listed(unknown)}, and the model is of silos "
-            f"{listed(model.client_ids_)}"
+            f"--silo-column: {files[0]} has rows of {listed(unknown)}, and the model is of silos {listed(model.silos_)}"
         )
     return found
 
@@ -223,13 +222,13 @@ def word_lookup(files: Sequence[Path], reading: Reading) -> Callable[[Sequence[i
 
 def one_silo(model: FMTC, silo_name: str | None, file: Path | None = None) -> str:
     """The silo that is meant: the one that is named, the only one, or the one that a file is called after."""
-    if silo_name is None and len(model.client_ids_) == 1:
-        return model.client_ids_[0]
-    if silo_name is None and file is not None and tables.formats.stem_of(file) in model.client_ids_:
+    if silo_name is None and len(model.silos_) == 1:
+        return model.silos_[0]
+    if silo_name is None and file is not None and tables.formats.stem_of(file) in model.silos_:
         return tables.formats.stem_of(file)
-    if silo_name is None or silo_name not in model.client_ids_:
+    if silo_name is None or silo_name not in model.silos_:
         wanted = "give --silo" if silo_name is None else f"it has no {silo_name!r}"
-        raise click.UsageError(f"the model is of silos {', '.join(map(repr, model.client_ids_))}; {wanted}")
+        raise click.UsageError(f"the model is of silos {', '.join(map(repr, model.silos_))}; {wanted}")
     return silo_name
 
 
@@ -251,14 +250,15 @@ def export(run: Path, silo_name: str | None, onnx: Path, float64: bool, force: b
       fmtc export run --silo north --onnx north.onnx
       fmtc export run --silo north --onnx north.onnx --float64 --force
     """
-    from ..estimator import load
+    from ..artifacts.onnx import export_onnx
+    from ..loading import load
 
     onnx = free_path(onnx, force)
     model = load(runs.model_folder(run))
     silo_name = one_silo(model, silo_name)
     onnx.parent.mkdir(parents=True, exist_ok=True)
     dtype = np.dtype(np.float64 if float64 else np.float32)
-    model.export_onnx(silo_name, onnx, dtype=dtype.type)
+    export_onnx(model, silo_name, onnx, dtype=dtype.type)
     size = onnx.stat().st_size
     words.say(f"wrote {onnx}: silo {silo_name!r}, {plural(model.n_features_in_, 'feature')}, {decimal(size)}")
     words.give({"onnx": str(onnx), "silo": silo_name, "bytes": size, "dtype": dtype.name})
@@ -303,7 +303,7 @@ def drift(
             raise click.UsageError("give the folder of a run and a file of new rows; or --combine and p-values")
         with words.warnings_as_notes():
             model, silos = rows_for_model(words, Path(given[0]), Path(given[1]), silo_name, reading)
-            each = [model.drift(silo.X, clients=silo.name, level=level) for silo in silos]
+            each = [model.drift(silo.X, silos=silo.name, level=level) for silo in silos]
         found = together([result.silos[0] for result in each], level)
         said = str(found)
     if not words.give({**found.to_dict(), "level": level, "notes": words.notes}):

@@ -191,11 +191,16 @@ def named_rows(names: Sequence[str]) -> str:
 # ------------------------------------------------------------------------------------------ differences between silos
 
 
-def unlike(own: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Which names of columns lack, and which are too many."""
-    lacking, extra = ([name for name in one if name not in other] for one, other in ((wanted, own), (own, wanted)))
-    ways = (("lacks", lacking), ("also has", extra))
-    return [f"{verb} {listed(names)}" for verb, names in ways if names]
+def differences(names: Mapping[str, Sequence[str]]) -> str:
+    """Which columns of the first silo each lacks, and which it has besides, a line each; empty if none."""
+    first, wanted = next(iter(names.items()))
+    known, lines = set(wanted), []
+    for silo, own in names.items():
+        mine = set(own)
+        ways = {"lacks": [n for n in wanted if n not in mine], "also has": [n for n in own if n not in known]}
+        said = [f"{verb} {listed(found)}" for verb, found in ways.items() if found]
+        lines += [f"{silo}: {'; '.join(said)}"] if said else []
+    return f"the columns differ from those of {first!r}:\n  " + joined(lines, "\n  ", " clients") if lines else ""
 
 
 FORMS = ("a table with column names", "a dense matrix without column names", "a sparse matrix")

@@ -7,6 +7,7 @@ import csv
 import re
 from codecs import getincrementaldecoder
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 from itertools import islice, pairwise
@@ -97,12 +98,14 @@ def check_names(path: Path, names: list[str]) -> None:
         raise DataError(f"{path} has more than one column called {listed(twice)}; column names must be unique")
 
 
-def no_header(path: Path, kind: str, shown: str, reading: Reading) -> str:
-    """What to say where the first line looks like a row."""
-    return (
-        f"{path} seems to have no header: its first {kind} is {shown}. Write the names of the columns there, or say "
-        f"that it has none ({reading.wording.option('header')})."
-    )
+def check_header(path: Path, kind: str, cells: Sequence[str], reading: Reading) -> None:
+    """Refuse a first line that looks like a row, unless it is known whether there is a header."""
+    if reading.header is None and _is_row(cells):
+        shown = ", ".join(cells[:4]) + (", …" if len(cells) > 4 else "")
+        raise DataError(
+            f"{path} seems to have no header: its first {kind} is {shown}. Write the names of the columns there, or "
+            f"say that it has none ({reading.wording.option('header')})."
+        )
 
 
 def _layout(path: Path, content: bytes, suffix: str, reading: Reading) -> Layout:
@@ -120,9 +123,7 @@ def _layout(path: Path, content: bytes, suffix: str, reading: Reading) -> Layout
         marked -= 1
         chosen = _Under(chosen.separator, _cells(lines[marked:], chosen.separator))
     cells = tuple(chosen.rows[0]) if chosen.rows else ()
-    if reading.header is None and _is_row(cells):
-        shown = ", ".join(cells[:4]) + (", …" if len(cells) > 4 else "")
-        raise DataError(no_header(path, "line", shown, reading))
+    check_header(path, "line", cells, reading)
     return Layout(chosen.separator, marked, cells, reading.header is not False)
 
 
@@ -159,7 +160,7 @@ def _cells(lines: list[str], separator: str) -> list[list[str]]:
     return list(islice(rows, _SAMPLE))
 
 
-def _is_row(cells: tuple[str, ...]) -> bool:
+def _is_row(cells: Sequence[str]) -> bool:
     """Whether the first line is a row: mostly numbers, and not numbers that count columns or points of a scale."""
     numbers = [float(cell.replace(",", ".")) for cell in cells if _NUMBER.fullmatch(cell)]
     if not numbers or 2 * len(numbers) <= len(cells):

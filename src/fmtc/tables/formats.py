@@ -9,6 +9,7 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -21,7 +22,7 @@ from rich.filesize import decimal
 
 from ..errors import DataError, listed
 from .annotated import read_h5ad
-from .delimited import SEPARATORS, check_names, first_line_of, no_header, read_delimited
+from .delimited import SEPARATORS, check_header, check_names, first_line_of, read_delimited
 from .reading import Reading
 
 LINES = (".jsonl", ".ndjson")
@@ -182,7 +183,7 @@ def _read_lines(path: Path) -> pl.DataFrame:
             raise DataError(f'{path}: line {number} is not an object such as {{"age": 31}}')
         lines.append(row)
     names = list(dict.fromkeys(name for row in lines for name in row))
-    return pl.DataFrame([_typed(name, [row.get(name) for row in lines]) for name in names])
+    return pl.DataFrame([series_of([row.get(name) for row in lines], name) for name in names])
 
 
 def _read_sheet(path: Path, reading: Reading) -> pl.DataFrame:
@@ -204,11 +205,9 @@ def _read_sheet(path: Path, reading: Reading) -> pl.DataFrame:
     if reading.header is not False:
         header, *rows = rows
         names = ["" if name is None else str(name).strip() for name in header]
-        kinds = [type(name) for name in header]
-        if reading.header is None and 2 * (kinds.count(int) + kinds.count(float)) > width and len(set(kinds)) > 1:
-            raise DataError(no_header(path, "row", ", ".join(names[:4]), reading))
+        check_header(path, "row", names, reading)
     check_names(path, names)
-    return pl.DataFrame([_typed(name, [row[place] for row in rows]) for place, name in enumerate(names)])
+    return pl.DataFrame([series_of([row[place] for row in rows], name) for place, name in enumerate(names)])
 
 
 def _filled(rows: list[list[Any]]) -> tuple[list[list[Any]], int]:
@@ -219,25 +218,21 @@ def _filled(rows: list[list[Any]]) -> tuple[list[list[Any]], int]:
     return [[*row[:width], *[None] * (width - len(row))] for row in rows], width
 
 
-def converted(cells: list[Any], convert: type, name: str = "") -> pl.Series:
-    """Cells as one column of texts, numbers or truths; None stays."""
-    kinds: dict[type, Any] = {str: pl.String, float: pl.Float64, bool: pl.Boolean}
-    return pl.Series(name, [None if cell is None else convert(cell) for cell in cells], dtype=kinds[convert])
-
-
-def _typed(name: str, cells: list[Any]) -> pl.Series:
-    """Cells of mixed types as one column: numbers, truths, times or lists if all are, otherwise text."""
+def series_of(cells: list[Any], name: str = "") -> pl.Series:
+    """Cells of any types as one column: numbers, truths, times or lists if all are, otherwise text; None stays."""
     kinds = {type(cell) for cell in cells if cell is not None}
     if kinds == {int}:
         try:
             return pl.Series(name, cells, dtype=pl.Int64)
         except (OverflowError, TypeError, pl.exceptions.PolarsError):  # digits without end: names of rows
-            return converted(cells, str, name)
-    if len(kinds) <= 1 or kinds == {int, float}:
-        if kinds <= {int, float} and kinds:
-            return converted(cells, float, name)
-        return pl.Series(name, cells, strict=False)
-    return converted(cells, str, name)
+            return _converted(name, cells, str, pl.String)
+    if kinds and all(issubclass(kind, (int, float, np.number, Decimal)) and kind is not bool for kind in kinds):
+        return _converted(name, cells, float, pl.Float64)
+    return pl.Series(name, cells, strict=False) if len(kinds) <= 1 else _converted(name, cells, str, pl.String)
+
+
+def _converted(name: str, cells: list[Any], convert: type, dtype: Any) -> pl.Series:
+    return pl.Series(name, [None if cell is None else convert(cell) for cell in cells], dtype=dtype)
 
 
 # ------------------------------------------------------------------------------------------------------- matrices

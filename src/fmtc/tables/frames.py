@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ import polars as pl
 from ..errors import DataError, listed
 from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words
 from ..wording import FRAMES
-from .catalogue import named_rows, questions_about, unlike, words_of
+from .catalogue import differences, named_rows, questions_about, words_of
 from .findings import Finding
-from .formats import converted
+from .formats import series_of
 from .guess import CONSTANT, IDENTIFIER, Guess, judge, levels_in
 
 
@@ -33,10 +32,8 @@ def as_polars(X: Any) -> pl.DataFrame:
     >>> as_polars(frame).schema["sex"] == pl.Categorical  # as pandas was told
     True
     """
-    if isinstance(X, pl.LazyFrame):
-        return X.collect()
-    if isinstance(X, pl.DataFrame):
-        return X
+    if isinstance(X, pl.DataFrame | pl.LazyFrame):
+        return X.lazy().collect()
     return pl.DataFrame({str(name): _series(X.iloc[:, place]) for place, name in enumerate(X.columns)})
 
 
@@ -51,22 +48,8 @@ def _series(cells: Any) -> pl.Series:
     gone = cells.isna().to_numpy()
     values = [None if missing else value for value, missing in zip(cells.astype(object), gone, strict=True)]
     if str(cells.dtype) == "category":
-        return level_words(converted(values, str)).cast(pl.Categorical)
-    return _of_objects(values, str(cells.name))
-
-
-def _of_objects(values: list[Any], name: str) -> pl.Series:
-    """Cells of any type as truths, numbers, times or else words; None stays."""
-    kinds = {type(value) for value in values if value is not None}
-    for wanted, convert in (((bool, np.bool_), bool), ((int, float, np.number, Decimal), float)):
-        if all(issubclass(one, wanted) for one in kinds):
-            return converted(values, convert)
-    if any(hasattr(one, "isoformat") for one in kinds):
-        return pl.Series(values, strict=False)
-    known = (str, bytes, int, float, np.generic, Decimal)
-    if strange := [one.__name__ for one in kinds if not issubclass(one, known)]:
-        raise DataError(words_of(Finding.of_column("type", name, kind=min(strange)), FRAMES))
-    return converted(values, str)
+        return level_words(series_of(values)).cast(pl.Categorical)
+    return series_of(values)
 
 
 def is_plain(X: Any) -> bool:
@@ -78,16 +61,15 @@ def is_plain(X: Any) -> bool:
 
 def check_frames(frames: Mapping[str, Any]) -> None:
     """Refuse frames of silos that have a column twice, or other columns than the first."""
-    first = [str(name) for name in next(iter(frames.values())).columns]
-    for name, frame in frames.items():
-        own = [str(column) for column in frame.columns]
+    names = {name: [str(column) for column in frame.columns] for name, frame in frames.items()}
+    for name, own in names.items():
         if twice := [column for column, count in Counter(own).items() if count > 1]:
             raise DataError(
                 f"{f'client {name!r}: ' if name else ''}X has more than one column called {listed(twice)}; "
                 "names of columns must be unique"
             )
-        if what := unlike(own, first):
-            raise DataError(f"client {name!r}: X {what[0]}; all clients need the same columns")
+    if found := differences(names):
+        raise DataError(f"{found}\nAll clients need the same columns.")
 
 
 def check_plain(frames: Mapping[str, Any], other: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -85,21 +85,6 @@ class Judged:
         )
         return Schema(columns, self.id_column or "")
 
-    def only(self, names: Collection[str]) -> Judged:
-        """The same for these columns and the one that names the rows."""
-        kept = {name: guess for name, guess in self.guesses.items() if name in names or name == self.id_column}
-        return replace(self, guesses=kept)
-
-    def keeping(self, names: Collection[str]) -> Judged:
-        """The same, with identifiers and constants among these columns taken for numbers: somebody asked for them."""
-        guesses = {
-            name: Guess(NUMBER) if name in names and guess.kind in (IDENTIFIER, CONSTANT) else guess
-            for name, guess in self.guesses.items()
-        }
-        kept = guesses.get(self.id_column or "")
-        id_column = None if kept is not None and kept.kind == NUMBER else self.id_column
-        return Judged(guesses, id_column, self.given | frozenset(names))
-
     def questioned(self) -> dict[str, str]:
         """Features whose names are those of an answer or of silos, which nobody has called features."""
         asked = {}
@@ -122,6 +107,7 @@ def judge(
     as_types: Mapping[str, str] | None = None,
     index: Sequence[str] = (),
     id_column: str | None = None,
+    wanted: Sequence[str] = (),
     place: Place = row_of,
 ) -> Judged:
     """What each column is, over the tables of all clients that have it.
@@ -138,6 +124,8 @@ def judge(
         Columns that a file declares to be names of rows.
     id_column : str, optional
         Column that names the rows, which is not among `names`.
+    wanted : sequence of str
+        The only features, if there are any: of these, identifiers and constants are taken for numbers.
     place : callable
         Where the row of a client stands, in words, for messages.
 
@@ -163,7 +151,12 @@ def judge(
         found = [name for name, guess in guesses.items() if guess.kind == IDENTIFIER and name]
         found.sort(key=lambda name: not (_ID_WORDS & _tokens(name) or name in index))
         id_column = next(iter(found), None)
-    return Judged(guesses, id_column, frozenset(as_types))
+        id_column = None if id_column in wanted else id_column
+    if wanted:
+        guesses = {name: guess for name, guess in guesses.items() if name in wanted or name == id_column}
+    for name in guesses.keys() & {*wanted} - {*as_types}:
+        guesses[name] = Guess(NUMBER) if guesses[name].kind in (IDENTIFIER, CONSTANT) else guesses[name]
+    return Judged(guesses, id_column, frozenset({*as_types, *wanted}))
 
 
 def levels_in(columns: Iterable[pl.Series]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,10 @@ class Part:
     path: Path
     rows: Array  # positions in the file
     reading: Reading
-    table: pl.DataFrame | None  # of AnnData, what is about the rows; None: there are no names of columns
+    frame: pl.DataFrame  # the columns of a table; of AnnData, what is about the rows; of a matrix none
     X: Any = None  # of a matrix and of AnnData
     names: tuple[str, ...] | None = None  # of the columns of X, where they have some
     given: tuple[str, ...] | None = None  # names of rows that the file itself has
-
-    @property
-    def frame(self) -> pl.DataFrame:
-        """The columns of a table."""
-        return pl.DataFrame() if self.table is None else self.table
 
     @property
     def is_table(self) -> bool:
@@ -49,7 +44,7 @@ class Part:
     @property
     def form(self) -> str:
         """What kind of file it is, in words."""
-        if self.table is not None:
+        if self.is_table or self.names is not None:
             return "a table" if self.is_table else "AnnData"
         return "a sparse matrix" if sp.issparse(self.X) else "a dense matrix without column names"
 
@@ -127,14 +122,14 @@ def _part(path: Path, content: Any, reading: Reading) -> Part:
         )
     if isinstance(content, Annotated):
         return Part(path, rows, reading, content.about, content.X, content.names, tuple(content.ids))
-    return Part(path, rows, reading, None, content)
+    return Part(path, rows, reading, pl.DataFrame(), content)
 
 
 def _rows_of(part: Part, places: pl.Series) -> Part:
     rows = places.to_numpy()
     X = None if part.X is None else part.X[rows]
     given = None if part.given is None else tuple(part.given[row] for row in rows)
-    return Part(part.path, rows, part.reading, part.frame[places], X, part.names, given)
+    return replace(part, rows=rows, frame=part.frame[places], X=X, given=given)
 
 
 def judged_parts(parts: Mapping[str, Part], reading: Reading) -> Judged:
@@ -143,16 +138,15 @@ def judged_parts(parts: Mapping[str, Part], reading: Reading) -> Judged:
     _check_anywhere("columns", reading.columns, parts.values(), reading)
     _check_anywhere("as_types", reading.as_types, parts.values(), reading)
     index = [name for path in {part.path for part in parts.values()} for name in pandas_index(path)]
-    judged = judge_columns(
+    return judge_columns(
         {name: part.frame for name, part in parts.items()},
         names=[name for name in everywhere if name not in reading.others],
         as_types=reading.as_types,
         index=[*index, "__index_level_0__"],
         id_column=reading.id_column,
+        wanted=reading.columns,
         place=lambda silo, row: parts[silo].place(row),
     )
-    numbers = [name for name in reading.columns if name not in reading.as_types]
-    return judged.only(reading.columns or everywhere).keeping(numbers)
 
 
 def _by_name(paths: list[Path], reading: Reading) -> dict[str, Path]:
@@ -173,7 +167,7 @@ def _by_name(paths: list[Path], reading: Reading) -> dict[str, Path]:
 
 def _check_columns(parts: Iterable[Part], reading: Reading) -> None:
     """Columns asked for by name: those with a role must be in every file, a dropped one in some file."""
-    named = [part for part in parts if part.table is not None]
+    named = [part for part in parts if part.is_table or part.names is not None]
     if not named and (role := next(iter([*reading.roles, *(["drop"] if reading.drop else [])]), "")):
         file = next(iter(parts)).path.name
         raise DataError(
@@ -222,8 +216,7 @@ def with_numbers(column: pl.Series) -> pl.Series:
     """A column of text as numbers, if each cell is a number or a truth, or means a missing one; else as it is."""
     if not is_text(column):
         return column
-    words = column.alias(PLAIN).cast(pl.String).str.strip_chars().str.to_lowercase()
-    numbers, strange = numbers_in(words.replace({"true": "1", "false": "0"}))
+    numbers, strange = numbers_in(column, truths=True)
     return column if strange.any() else numbers
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -118,12 +118,8 @@ class Reading:
         """The same reading, of texts as they were read before; unchanged without a recipe."""
         if recipe is None:
             return self
-        return replace(
-            self,
-            text_column=self.text_column or recipe.text_column,
-            salt=recipe.salt,
-            n_buckets=recipe.n_buckets,
-        )
+        own = {} if self.text_column is None else {"text_column": self.text_column}
+        return replace(self, **(asdict(recipe) | own))
 
     def for_model(self, schema: Schema | None, recipe: TextRecipe | None) -> Self:
         """The same reading, of rows for a model that has this schema or is of texts."""

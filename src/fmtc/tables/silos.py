@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import scipy.sparse as sp
 
 from ..errors import DataError, joined, listed, nearest_names
 from ..schema import Encoded, Schema
 from ..wording import Wording
-from .catalogue import done_with, plain, unlike, words_of
+from .catalogue import differences, done_with, plain, words_of
 from .columns import Columns
 from .findings import Kind
 from .parts import Part, judged_parts, open_files, words_in
@@ -144,14 +143,10 @@ def _matrices(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
         id_name = None if part.names is None else reading.id_column
         silos.append(Silo(name, part.X, part.names, part.rows, part.ids, part.labels, schema, id_name))
     first = silos[0]
-    if any(silo.feature_names != first.feature_names for silo in silos):
-        raise DataError("the files have other columns, or in another order; give every client the same")
-    width = first.X.shape[1]
-    if others := [f"{silo.name!r} has {silo.X.shape[1]}" for silo in silos if silo.X.shape[1] != width]:
-        raise DataError(
-            f"the clients differ in their number of columns: {first.name!r} has {width}, {joined(others)}. "
-            "Give every client the same columns."
-        )
+    if len({(silo.feature_names, silo.X.shape[1]) for silo in silos}) > 1:
+        names = {silo.name: [plain(silo.column(place)) for place in range(silo.X.shape[1])] for silo in silos}
+        found = differences(names) or "the files have their columns in another order"
+        raise DataError(f"{found}\nGive every client the same columns.")
     schema = reading.known_schema() if first.feature_names is None else None
     return silos if schema is None or schema.is_plain else [_coded(silo, schema) for silo in silos]
 
@@ -196,14 +191,10 @@ def _texts(parts: Mapping[str, Part], reading: Reading, recipe: TextRecipe) -> l
 
 def _tables(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
     """Silos by a schema: the one that was given, or what the columns are judged to be, or all of them numbers."""
-    given, tables = reading.known_schema(), {name: part.frame for name, part in parts.items()}
+    given, source = reading.known_schema(), "the others"
     if given is not None:
-        schema, source = given, "the model" if reading.of_model else "the schema"
-    elif reading.asks:
-        schema, source = _judged_schema(parts, reading), "the others"
-    else:
-        tables = {name: part.features() for name, part in parts.items()}
-        schema, source = _plain_schema(tables, reading, parts), "the others"
+        source = "the model" if reading.of_model else "the schema"
+    schema = given or (_judged_schema if reading.asks else _plain_schema)(parts, reading)
     if not schema.columns:
         first = next(iter(parts))
         raise DataError(f"client {first!r} has no column left to cluster: all are identifiers, constant, or omitted")
@@ -212,8 +203,8 @@ def _tables(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
     if reading.id_column is None and schema.id_column not in reading.others:
         reading = replace(reading, id_column=schema.id_column or None)
     if given is not None:
-        _note_unknown(tables.values(), {*schema.names, *reading.others}, source)
-    return [_silo(name, part, tables[name], schema, reading) for name, part in parts.items()]
+        _note_unknown(parts.values(), {*schema.names, *reading.others}, source)
+    return [_silo(name, part, schema, reading) for name, part in parts.items()]
 
 
 def _lacking(part: Part, schema: Schema, source: str) -> str:
@@ -223,8 +214,8 @@ def _lacking(part: Part, schema: Schema, source: str) -> str:
     return f"{part.path.name} lacks {listed(lacking)} of {source}; {near}" if lacking else ""
 
 
-def _note_unknown(tables: Iterable[pl.DataFrame], known: set[str], source: str) -> None:
-    extra = [tuple(column for column in table.columns if column not in known) for table in tables]
+def _note_unknown(parts: Iterable[Part], known: set[str], source: str) -> None:
+    extra = [tuple(column for column in part.frame.columns if column not in known) for part in parts]
     for names in dict.fromkeys(filter(None, extra)):
         warnings.warn(f"columns that {source} does not know are ignored: {listed(names)}", stacklevel=4)
 
@@ -232,9 +223,8 @@ def _note_unknown(tables: Iterable[pl.DataFrame], known: set[str], source: str) 
 def _judged_schema(parts: Mapping[str, Part], reading: Reading) -> Schema:
     """What columns are judged to be; a warning says what was done with them."""
     if not reading.columns:
-        tables = {name: part.plain for name, part in parts.items()}
         advice = f"name those to use{reading.wording.way('columns')}, or omit some{reading.wording.way('drop')}"
-        _check_alike(tables, advice)
+        _check_alike(parts, advice)
     judged = judged_parts(parts, reading)
     if judged.doubts:
         raise DataError("\n  ".join(words_of(doubt, reading.wording) for doubt in judged.doubts))
@@ -243,40 +233,38 @@ def _judged_schema(parts: Mapping[str, Part], reading: Reading) -> Schema:
     return judged.schema.with_missing(reading.missing_codes)
 
 
-def _plain_schema(tables: Mapping[str, pl.DataFrame], reading: Reading, parts: Mapping[str, Part]) -> Schema:
+def _plain_schema(parts: Mapping[str, Part], reading: Reading) -> Schema:
     """All columns, which must hold numbers, or nothing."""
     ways = ", ".join(map(reading.wording.option, ("drop", "id_column", "label_column")))
-    _check_alike(tables, f"or omit some ({ways})")
+    _check_alike(parts, f"or omit some ({ways})")
+    found = {name: Columns(part.features(), place=part.place) for name, part in parts.items()}
     doubts = [
         f"client {name!r}: {words_of(columns.doubt(place), reading.wording)}"
-        for name, columns in ((name, Columns(table, place=parts[name].place)) for name, table in tables.items())
+        for name, columns in found.items()
         for place, kind in enumerate(columns.kinds)
         if kind not in (Kind.NUMBERS, Kind.NOTHING)
     ]
     if doubts:
         raise DataError(joined(doubts, "\n  ", " columns"))
-    return Schema.of_numbers(next(iter(tables.values())).columns).with_missing(reading.missing_codes)
+    return Schema.of_numbers(next(iter(parts.values())).plain.columns).with_missing(reading.missing_codes)
 
 
-def _silo(name: str, part: Part, table: pl.DataFrame, schema: Schema, reading: Reading) -> Silo:
+def _silo(name: str, part: Part, schema: Schema, reading: Reading) -> Silo:
     """The rows of a table by a schema."""
     own = reading.id_column if reading.id_column in part.frame.columns else None
     part = replace(part, reading=replace(reading, id_column=own))
-    X = schema.encode(table, f"client {name!r}: ", place=part.place, wording=reading.wording)
+    X = schema.encode(part.frame, f"client {name!r}: ", place=part.place, wording=reading.wording)
     return Silo(name, X, schema.names, part.rows, part.ids, part.labels, schema, own)
 
 
-def _check_alike(tables: Mapping[str, pl.DataFrame], advice: str) -> None:
+def _check_alike(parts: Mapping[str, Part], advice: str) -> None:
     """All tables have the same columns."""
-    first, table = next(iter(tables.items()))
-    differences = {name: found for name, other in tables.items() if (found := unlike(other.columns, table.columns))}
-    if differences:
-        lines = joined([f"{name}: {'; '.join(found)}" for name, found in differences.items()], "\n  ", " clients")
-        raise DataError(
-            f"the columns differ from those of {first!r}:\n  {lines}\nGive every client the same columns, {advice}."
-        )
-    if reordered := [name for name, other in tables.items() if other.columns != table.columns]:
-        warnings.warn(f"{listed(reordered)}: columns reordered like those of {first!r}", UserWarning, stacklevel=4)
+    names = {name: part.plain.columns for name, part in parts.items()}
+    if found := differences(names):
+        raise DataError(f"{found}\nGive every client the same columns, {advice}.")
+    first = next(iter(names))
+    if reordered := [name for name, own in names.items() if own != names[first]]:
+        warnings.warn(f"{listed(reordered)}: columns reordered like those of {first!r}", UserWarning, stacklevel=5)
 
 
 # ----------------------------------------------------------------------------------------------------------- values

@@ -66,14 +66,18 @@ def remarks(
     """
     if any(sp.issparse(silo.X) for silo in silos):
         return []
-    numbers = {place: silos[0].column(place) for place in _number_columns(silos[0])}
-    said = [words_of(found, wording) for found in (*_huge(silos, numbers), *_far(silos, numbers, files))]
-    if not files and silos[0].X.shape[1] > MANY:
+    levels = [0] * silos[0].X.shape[1] if silos[0].schema is None else silos[0].schema.levels
+    places = [place for place, count in enumerate(levels) if not count]
+    names = [silos[0].column(place) for place in places]
+    if len(places) < len(levels):
+        silos = [replace(silo, X=silo.X[:, places]) for silo in silos]
+    said = [words_of(found, wording) for found in (*_huge(silos, names), *_far(silos, names, files))]
+    if not files and len(names) > MANY:
         return said
     step = 1 if files else max(1, -(-sum(silo.X.size for silo in silos) // LOOKED_AT))
     some = [replace(silo, X=silo.X[::step]) for silo in silos]
-    about = [codes_of(_codes(some, numbers), wording)]
-    about += _compared(some, numbers, _UNITS if files else _UNITS[:-1], scaled, accept_units, wording)
+    about = [codes_of(_codes(some, names), wording)]
+    about += _compared(some, names, _UNITS if files else _UNITS[:-1], scaled, accept_units, wording)
     seen = "" if step == 1 else f" (one row in {step} was looked at)"
     return [sentence + seen for sentence in about if sentence] + said
 
@@ -115,38 +119,27 @@ def _is_constant(X: Any) -> Array:
     return (X[0] == X).all(axis=0) | np.isnan(X).all(axis=0)
 
 
-def _number_columns(silo: Silo) -> list[int]:
-    levels = [0] * silo.X.shape[1] if silo.schema is None else silo.schema.levels
-    return [place for place, count in enumerate(levels) if count == 0]
-
-
-def _numbers_of(silo: Silo, places: list[int]) -> Array:
-    X: Array = silo.X if len(places) == silo.X.shape[1] else silo.X[:, places]
-    return X
-
-
-def _huge(silos: Sequence[Silo], numbers: Mapping[int, str | int]) -> list[Finding]:
+def _huge(silos: Sequence[Silo], names: Sequence[str | int]) -> list[Finding]:
     first = silos[0].X[0]
     return [
         Finding.of_column("large", name, value=first[place])
-        for place, name in numbers.items()
+        for place, name in enumerate(names)
         if abs(first[place]) > _HUGE and all((silo.X[:, place] == first[place]).all() for silo in silos)
     ]
 
 
-def _far(silos: Sequence[Silo], numbers: Mapping[int, str | int], files: bool) -> Iterator[Finding]:
-    places = list(numbers)
+def _far(silos: Sequence[Silo], names: Sequence[str | int], files: bool) -> Iterator[Finding]:
     for silo in silos:
-        if (far := far_row(_numbers_of(silo, places))) is not None:
-            row, column = far[0], places[far[1]]
+        if (far := far_row(silo.X)) is not None:
+            row, column = far
             of = f" of {silo.name!r}" if files or len(silos) > 1 else ""
             said = f"{int(silo.rows[row]) + files}{of}"
-            yield Finding.of_column("far", numbers[column], row=said, value=silo.X[row, column])
+            yield Finding.of_column("far", names[column], row=said, value=silo.X[row, column])
 
 
 def _compared(
     silos: Sequence[Silo],
-    numbers: Mapping[int, str | int],
+    names: Sequence[str | int],
     codes: Sequence[str],
     scaled: bool,
     accept: bool,
@@ -156,11 +149,10 @@ def _compared(
 
     Raises `DataError` where most values of a silo are.
     """
-    if (len(silos) < 2 and scaled) or not numbers:
+    if (len(silos) < 2 and scaled) or not names:
         return []
-    salt, names = secrets.token_hex(32), [plain(name) for name in numbers.values()]
-    rows = {silo.name: _numbers_of(silo, list(numbers)) for silo in silos}
-    columns = {name: Columns(pl.DataFrame(X, schema=names, orient="row")) for name, X in rows.items()}
+    salt, called = secrets.token_hex(32), list(map(plain, names))
+    columns = {silo.name: Columns(pl.DataFrame(silo.X, schema=called, orient="row")) for silo in silos}
     surveys = {name: survey(content, salt) for name, content in columns.items()}
     findings = compare(surveys, by_name=True, scaled=scaled, accept_units=accept)
     heavy = [explain([f], f.silo, columns, wording=wording)[0] for f in findings if f.code == "dominant"][:1]
@@ -177,10 +169,10 @@ def _compared(
 # ------------------------------------------------------------------------------------------------------------ codes
 
 
-def _codes(silos: Sequence[Silo], numbers: Mapping[int, str | int]) -> list[Finding]:
-    X = {name: np.concatenate([silo.X[:, j] for silo in silos]).astype(np.float64) for j, name in numbers.items()}
-    lowest = sum(bool(np.nanmin(values, initial=np.inf) == 0) for values in X.values())
-    return codes_among(X, zeros=lowest < max(_COUNTS, 0.9 * len(numbers)))
+def _codes(silos: Sequence[Silo], names: Sequence[str | int]) -> list[Finding]:
+    X = np.concatenate([silo.X for silo in silos]).astype(np.float64)
+    lowest = int(np.count_nonzero(np.nanmin(X, axis=0, initial=np.inf) == 0))
+    return codes_among(dict(zip(names, X.T, strict=True)), zeros=lowest < max(_COUNTS, 0.9 * len(names)))
 
 
 def codes_among(columns: Mapping[str | int, Array], *, zeros: bool = True) -> list[Finding]:

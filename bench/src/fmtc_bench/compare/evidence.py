@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from fmtc.artifacts.runs import as_csv
+from fmtc.artifacts.labels import as_csv
 from fmtc.errors import FileError
 from fmtc.estimator import FMTC
 

@@ -159,7 +159,7 @@ def next_round(
     found, scores, capped, each = [], [], set[str](), []
     for s in range(n_starts):
         parts = [_unpacked(answer, s) for answer in said.values()]
-        if settings.solver.contains:
+        if settings.contains:
             close = {"far_at": CLOSE[0], "wide_at": CLOSE[1]} if pool.even else {}
             parts, touched = limited(parts, mixture.common(s), levels, **close)
             capped |= {cid for cid, is_far in zip(said, touched, strict=True) if is_far}
@@ -228,7 +228,7 @@ def statistics_of(client: Tallied, keep: Array) -> list[Statistics]:
 
 def pool_of(settings: Settings) -> Pool:
     """How the mixture over columns is pooled; where silos may lack concepts, they drop those they have few rows of."""
-    return Pool(spread=settings.solver.spread, lean=settings.own_clusters is not None)
+    return Pool(spread=settings.spread, lean=settings.clusters_per_silo is not None)
 
 
 # ------------------------------------------------------------------------------------------------- mixture of columns
