@@ -946,11 +946,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         >>> len(model.explain().clusters)
         2
         """
-        X, clients = self._known_rows(X, clients)
-        rows, places = self._divided(X, clients)
-        found = self.predict(X, clients=clients)
-        flat = np.concatenate(list(found.values())) if is_mapping(X) else found
-        return self._explained(rows, {cid: flat[places[cid]] for cid in rows}, names=names)
+        rows, places, labels = self._labelled(X, clients)
+        return self._explained(rows, {cid: labels[places[cid]] for cid in rows}, names=names)
 
     def report(
         self,
@@ -990,7 +987,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """
         from .report import write_report
 
-        X, clients = self._known_rows(X, clients)
         return write_report(self, path, X, clients=clients, names=names, **options)
 
     def _known_rows(self, X: Any, clients: Any) -> tuple[Any, Any]:
@@ -1006,10 +1002,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             raise InputError("a model keeps no rows, and those of fit are not there any more: give them as X")
         return rows, kept.clients
 
-    def _divided(self, X: Any, clients: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Rows of each client, and their places in the input."""
+    def _labelled(self, X: Any, clients: Any) -> tuple[dict[str, Any], dict[str, Any], Array]:
+        """Rows of each client, their places among all, and the clusters of all; without X, of the rows of `fit`."""
+        X, clients = self._known_rows(X, clients)
+        found = self.predict(X, clients=clients)
+        labels = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
         parts = self._parts(X, clients, reset=False, ensure_all_finite=False)
-        return {cid: Xt for cid, (Xt, _) in parts.items()}, {cid: rows for cid, (_, rows) in parts.items()}
+        return {cid: Xt for cid, (Xt, _) in parts.items()}, {cid: rows for cid, (_, rows) in parts.items()}, labels
 
     def _explained(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
@@ -36,7 +36,7 @@ from .models import MODEL_FILE, ROUND
 if TYPE_CHECKING:
     import polars as pl
 
-    from ..describe import Atlas, Explanation
+    from ..describe import Atlas, Explanation, Lookup
     from ..describe.documents import Document
     from ..estimator import FMTC
     from ..runtime.driver import RoundRecord
@@ -91,7 +91,7 @@ REPORT = ANY_REPORT | {
     "n_features": COUNT,
     "silos": [{"silo": str, "rows": COUNT, "cluster_sizes": [COUNT], "score": NUMBER, "acc?": NUMBER, "nmi?": NUMBER}],
     "history": [ROUND],
-    "reading?": READING,
+    "reading": READING,
     "projection": {str: {"row": [range(2**32)], "x": [float], "y": [float], "cluster": [range(2**16)]}},
     "details?": {
         "silos": {
@@ -334,7 +334,7 @@ def write_run(
     report: Mapping[str, Any],
     tables: Mapping[str, pl.DataFrame] | None = None,
     *,
-    words: Callable[[Sequence[int]], Mapping[int, str]] | None = None,
+    words: Lookup | None = None,
 ) -> None:
     """Write the folder of a run, completely or not at all, readable by its owner only.
 
@@ -349,7 +349,6 @@ def write_run(
     schema = results[0].silo.schema
     if schema is not None:
         model.schema_ = schema
-    history = [asdict(record) for record in model.history_]
     with new_folder(out, overwrite=force, private=True) as folder:
         (folder / "labels").mkdir()
         names = file_names(result.silo.name for result in results)
@@ -362,23 +361,33 @@ def write_run(
         for cid, ledger in ledgers.items():
             ledger.write(folder / OUTBOX / f"{names[cid]}.jsonl")
         model.save(folder / "model")
-        explanation = model._explained(
-            {result.silo.name: result.silo.X for result in results},
-            {result.silo.name: result.labels for result in results},
-            feature_names=results[0].silo.feature_names,
-            words=words,
-        )
-        notes = (*explanation.notes, *([OWN_ROWS] if of_one_silo(report) else []))
-        write_document(folder / EXPLANATION, replace(explanation, notes=notes).to_dict())
-        atlas = model._atlas(feature_names=results[0].silo.feature_names, words=words)
+        explanation, atlas = told(model, results, report, words)
+        write_document(folder / EXPLANATION, explanation.to_dict())
         write_document(folder / ATLAS, atlas.to_dict())
         if schema is not None:
             write_file(folder / SCHEMA_FILE, schema.to_toml().encode())
         for name, table in (tables or {}).items():
             (folder / TABLES).mkdir(exist_ok=True)
             write_file(folder / TABLES / f"{name}.csv", as_csv(table))
-        write_json(folder / "history.json", history)
-        write_json(folder / "report.json", {**report, "history": history, "projection": projection(results)})
+        whole = whole_report(model, results, report)
+        write_json(folder / "history.json", whole["history"])
+        write_json(folder / "report.json", whole)
+
+
+def whole_report(model: FMTC, results: Sequence[SiloResult], report: Mapping[str, Any]) -> dict[str, Any]:
+    """A report with what is only kept in a file: rounds, and the rows that are shown."""
+    return {**report, "history": [asdict(one) for one in model.history_], "projection": projection(results)}
+
+
+def told(
+    model: FMTC, results: Sequence[SiloResult], report: Mapping[str, Any], words: Lookup | None = None
+) -> tuple[Explanation, Atlas]:
+    """What the clusters of a run are, by its rows and by its models; `words` knows the words of columns of texts."""
+    names = results[0].silo.feature_names
+    rows, labels = {r.silo.name: r.silo.X for r in results}, {r.silo.name: r.labels for r in results}
+    found = model._explained(rows, labels, feature_names=names, words=words)
+    notes = (*found.notes, OWN_ROWS) if of_one_silo(report) else found.notes
+    return replace(found, notes=notes), model._atlas(feature_names=names, words=words)
 
 
 def write_document(file: Path, document: Mapping[str, Any]) -> None:
@@ -438,16 +447,20 @@ def rename_clusters(run: Path, explanation: Explanation) -> None:
 
 def projection(results: Sequence[SiloResult]) -> dict[str, Any]:
     """x, y and cluster of each row that is shown, on the principal plane of the projected rows of all silos."""
-    E = np.vstack([result.view for result in results]).astype(np.float64)
+    return {
+        r.silo.name: {"row": r.silo.rows[r.shown], "x": plane[:, 0], "y": plane[:, 1], "cluster": r.labels[r.shown]}
+        for r, plane in zip(results, principal_plane([r.view for r in results]), strict=True)
+    }
+
+
+def principal_plane(views: Sequence[Array]) -> list[Array]:
+    """Rows of each silo on the principal plane of the rows of all; the largest part of each axis is positive."""
+    E = np.vstack(views).astype(np.float64)
     E -= E.mean(axis=0)
     _, _, axes = np.linalg.svd(E, full_matrices=False)
     axes = np.pad(axes, ((0, max(0, 2 - len(axes))), (0, 0)))[:2]
     axes *= np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1, 1)[:, None]
-    planes = np.split(E @ axes.T, np.cumsum([len(result.shown) for result in results])[:-1])
-    return {
-        r.silo.name: {"row": r.silo.rows[r.shown], "x": plane[:, 0], "y": plane[:, 1], "cluster": r.labels[r.shown]}
-        for r, plane in zip(results, planes, strict=True)
-    }
+    return np.split(E @ axes.T, np.cumsum([len(view) for view in views])[:-1])
 
 
 def schema_of(model: FMTC, run: Path) -> Schema | None:

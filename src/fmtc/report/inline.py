@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import tempfile
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
@@ -12,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..artifacts import runs
-from ..artifacts.files import write_file
+from ..artifacts.files import jsonable, write_file
 from ..describe import FEW, percents
 from ..describe.words import html_table
-from ..rows import is_mapping
 from ..tables import Silo
 from .page import needs_jinja, render
 from .rows import POINTS, study
-from .summary import summarise
+from .run import Run
+from .summary import summary_of
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
@@ -43,7 +42,7 @@ def write_report(
     path : path
         File to write; replaced if it exists.
     X, clients
-        Rows, as in `FMTC.predict`.
+        Rows, as in `FMTC.explain`.
     names : mapping of int to str, optional
         Names of clusters.
     gain : bool
@@ -56,9 +55,7 @@ def write_report(
     """
     needs_jinja()
     path = Path(path)
-    found = model.predict(X, clients=clients)
-    rows, places = model._divided(X, clients)
-    flat = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
+    rows, places, flat = model._labelled(X, clients)
     columns = tuple(map(str, model.feature_names_in_)) if hasattr(model, "feature_names_in_") else None
     silos = [Silo(name, Xt, columns, np.arange(Xt.shape[0])) for name, Xt in rows.items()]
     F = getattr(model, "embedding_", None)
@@ -68,15 +65,13 @@ def write_report(
     results = runs.results(model, silos, POINTS, labels=[flat[places[name]] for name in rows])
     seconds = float(sum(record.seconds for record in model.history_))
     report = runs.report(model, results, files=[], as_published=False, seconds=seconds, notes=[])
-    details = study(model, results, embeddings=embeddings, gain=gain)
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        runs.write_run(run, False, model, results, report | {"details": details})
-        if names:
-            kept = runs.read_explanation(run)
-            assert kept is not None
-            runs.write_document(run / runs.EXPLANATION, kept.renamed(names).to_dict())
-        page = render(summarise(run) | {"title": path.stem})
+    explanation, atlas = runs.told(model, results, report)
+    explanation = explanation.renamed(names or {})
+    known: dict[str, Any] = jsonable(runs.whole_report(model, results, report))
+    known["details"] = jsonable(study(model, results, embeddings=embeddings, gain=gain))
+    run = Run(path.stem, known, model, known["history"], explanation, atlas.renamed(explanation.names),
+              model.n_features_in_, model.n_concepts_)  # fmt: skip
+    page = render(summary_of(run))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, page.encode("utf-8", "replace"))
     return path
