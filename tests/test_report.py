@@ -26,6 +26,7 @@ from fmtc.cli.words import Words
 from fmtc.describe import Explanation, empty_clusters_sentence
 from fmtc.errors import FileError
 from fmtc.estimator import load_atlas
+from fmtc.privacy.ledger import Total
 from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import LETTERS, entries
 from fmtc.protocol.method import view_method
@@ -35,7 +36,7 @@ from fmtc.report.summary import _balance
 from fmtc.report.words import _share_words, atlas_words, verdict
 from fmtc.report.words import has as has_cluster
 from fmtc.runtime.conductor import RESULT, write_record
-from fmtc.runtime.driver import Received, run
+from fmtc.runtime.driver import run
 from fmtc.runtime.spec import RunSpec
 from fmtc.tables import Reading, Silo, read_silos
 
@@ -254,7 +255,7 @@ def consensus(make_federation, tmp_path, request):
     settings = Settings(n_clusters=3, max_iter=4, view=request.param, scale="global")
     method = view_method(settings.view)
     result = run(LocalTransport(make_federation(), settings, method=method), settings, method=method)
-    survey = Received("survey", "means", (6,), 3, 3 * 6 * 8)
+    survey = Total("survey", "means", (6,), 3, 3 * 6 * 8)
     result = replace(result, missing=("c",), received=(survey, *result.received))
     write_record(RunSpec("1", settings, tmp_path, method_name=method.name), result)
     folder, model = tmp_path / "consensus", FMTC(3, max_iter=4, view=request.param, scale="global")

@@ -44,7 +44,7 @@ from .linalg.threads import one_thread
 from .mixture.pooling import free_numbers
 from .models import ClientModel, Presence, kind_of
 from .models.shared import Shared
-from .privacy.ledger import MemoryLedger
+from .privacy.ledger import MemoryLedger, Total
 from .protocol.advice import METHOD as ADVICE
 from .protocol.advice import advice_settings, range_of
 from .protocol.base import sent
@@ -54,7 +54,7 @@ from .protocol.method import COMMON, ClientResult, view_method
 from .protocol.outcome import kept as kept_of
 from .protocol.state import client_weights as check_weights
 from .rows import ClientsMixin, Remembered, is_mapping, refuse_names
-from .runtime.driver import Callback, Received, RoundRecord, RunRecord, run
+from .runtime.driver import Callback, RoundRecord, RunRecord, run
 from .runtime.local import LocalTransport
 from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_number, split_solver
 
@@ -207,7 +207,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     history_ : list of RoundRecord
         Objective, bytes and seconds of each round; in the graph view also augmented Lagrangian, residuals and rank. The
         mixture's objective is the negative penalised log-likelihood of a row.
-    received_ : list of Received
+    received_ : list of Total
         What the server received: times and bytes of each field of each phase, over all clients. For a client that
         joined a federation, what it sent. Empty for a model that was loaded.
     n_features_in_ : int
@@ -364,7 +364,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         silos = {cid: Xt for cid, (Xt, _) in parts.items()}
         self.__dict__.pop("k_advice_", None)
         ledgers: Mapping[str, MemoryLedger] | None = None
-        before: tuple[Received, ...] = ()
+        before: tuple[Total, ...] = ()
         if isinstance(self.n_clusters, str):
             self.k_advice_ = self._advised(silos, self.n_clusters)
             warn_of_advice(self.k_advice_)
@@ -541,7 +541,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.influence_: Array = result.common["influence"]
             self.influence_ids_ = list(result.client_ids)
         self.history_: list[RoundRecord] = result.rounds
-        self.received_: list[Received] = list(result.received)
+        self.received_: list[Total] = list(result.received)
         self.n_iter_ = len(self.history_) if n_iter is None else n_iter
         self.converged_: bool | None = result.converged
         self.stopped_because_ = result.stopped_because
@@ -1393,7 +1393,7 @@ def federate(
     return model
 
 
-def advised(model: FMTC, federation: Any, **how: Any) -> tuple[dict[str, list[dict[str, Any]]], list[Received]]:
+def advised(model: FMTC, federation: Any, **how: Any) -> tuple[dict[str, list[dict[str, Any]]], list[Total]]:
     """Give a model the advice of a federation's clients, where its number of clusters is to be found: a run of its own.
 
     Parameters
@@ -1407,12 +1407,12 @@ def advised(model: FMTC, federation: Any, **how: Any) -> tuple[dict[str, list[di
     -------
     ledgers : dict of client id to list of dict
         Lines about what left each client for the advice; empty where none was needed.
-    received : list of Received
+    received : list of Total
     """
     if not isinstance(model.n_clusters, str):
         return {}, []
     settings = advice_settings(model.settings(n_clusters=2), range_of(model.n_clusters))
-    outcome = federation.run(settings, method=ADVICE.name, **how)
+    outcome = federation.run(settings, method_name=ADVICE.name, **how)
     model.k_advice_ = advice_of(outcome.common, outcome.client_ids)
     warn_of_advice(model.k_advice_)
     return dict(outcome.ledgers), list(outcome.received)

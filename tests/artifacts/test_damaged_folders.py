@@ -27,8 +27,7 @@ from fmtc.privacy.rules import RULES
 from fmtc.protocol.base import Message
 from fmtc.protocol.common import END
 from fmtc.protocol.method import view_method
-from fmtc.runtime.flare import connection, doctor, membership, supervise
-from fmtc.runtime.flare import enrol as enrol_module
+from fmtc.runtime.flare import doctor, membership, supervise
 from fmtc.runtime.flare.authority import Authority, enrol
 from fmtc.runtime.flare.enrol import request
 from fmtc.runtime.flare.kits import Kit
@@ -138,7 +137,6 @@ SILO: dict[str, list[tuple[str, ...]]] = {
     "startup/roster.accepted": [JOIN],
     "startup/revoked.pem": [JOIN, DOCTOR, ACCEPT],
     "startup/next.key": [ACCEPT],
-    "startup/next.box": [ACCEPT],
     "startup/fed_client.json": [DOCTOR],
     "local/resources.json": [DOCTOR],
     "local/authorization.json": [DOCTOR],
@@ -208,9 +206,8 @@ def home(original, copy, monkeypatch) -> Iterator[Path]:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     monkeypatch.setattr(supervise, "Process", interrupted)
     monkeypatch.setattr(supervise, "check_port", lambda *_, **__: None)
-    monkeypatch.setattr(doctor, "greet", lambda kit: connection.Greeting([], None))
-    for module in (enrol_module, identity):
-        monkeypatch.setattr(module, "roster_code", lambda prints: CODE)  # which is slow on purpose
+    monkeypatch.setattr(doctor, "greet", lambda kit: doctor.Greeting([], None))
+    monkeypatch.setattr(identity, "roster_code", lambda prints: CODE)  # which is slow on purpose
     monkeypatch.chdir(copy)
     whole = state_of(copy)
     yield copy

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -360,18 +359,17 @@ class Simulation(LocalFederation):
 
     def __init__(self, sources, folder, *, rows=None, lost_after=8.0, limit=3_000.0):
         self.world = World(ManualClock(now=1e9, limit=1e9 + limit))
-        super().__init__(sources, rows=rows, lost_after=lost_after, clock=self.world.clock)
+        super().__init__(sources, rows=rows, lost_after=lost_after)
         self.folder = folder
 
     def __enter__(self):
         plan = Plan("local", "localhost", 4711, tuple(self.sources), self.lost_after)
         for name in ("coordinator", *plan.silos):
             (self.folder / name / "local").mkdir(parents=True, exist_ok=True)
-        soon = datetime.now(UTC)
-        first = Kit(self.folder / "coordinator", "coordinator", "coordinator", plan, soon)
+        first = Kit(self.folder / "coordinator", "coordinator", "coordinator", plan)
         self.coordinator = SimulatedCoordinator(first, self.world)
         for name, source in self.sources.items():
-            kit = Kit(self.folder / name, "silo", name, plan, soon)
+            kit = Kit(self.folder / name, "silo", name, plan)
             if source.client_id in self.rows:
                 source = replace(source, data=str(write_rows(kit.path / "rows", self.rows[source.client_id])))
             source.write(kit.path)

@@ -158,7 +158,7 @@ def test_another_version_is_refused(monkeypatch, version):
         load_anew()
 
 
-@pytest.mark.parametrize("package", ["nvflare", "psutil", "cryptography"])
+@pytest.mark.parametrize("package", ["nvflare", "psutil"])
 def test_without_the_extra_one_sentence_says_how_to_install_it(package):
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"

@@ -20,8 +20,7 @@ from tests.clock import ManualClock
 from fmtc.cli import main_group
 from fmtc.runtime.flare import doctor
 from fmtc.runtime.flare.authority import enrol
-from fmtc.runtime.flare.connection import greet, port, reachable, refusal
-from fmtc.runtime.flare.doctor import Check, examine
+from fmtc.runtime.flare.doctor import Check, examine, greet, port, reachable, refusal
 from fmtc.runtime.flare.kits import EXECUTOR, Kit, flare_files
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import free_port

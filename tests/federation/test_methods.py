@@ -26,14 +26,14 @@ SEED = 7
 
 def test_a_method_that_nobody_knows_is_refused(simulation):
     with pytest.raises(RefusedError):
-        simulation.run(Settings(4), method="fed-unknown")
+        simulation.run(Settings(4), method_name="fed-unknown")
 
 
 @pytest.mark.filterwarnings("ignore:the number of clusters is not clear")
 def test_advice_on_the_number_of_clusters_is_that_of_one_process(simulation, data):
     model = FMTC(view="graph", random_state=SEED)
     settings = advice_settings(model.settings(n_clusters=2), (2, 6))
-    outcome = simulation.run(settings, method="fmtc-advice")
+    outcome = simulation.run(settings, method_name="fmtc-advice")
     there, here = advice_of(outcome.common, outcome.client_ids), model.advise(data, k_range=(2, 6))
     assert there.to_dict() == here.to_dict()  # equal, not close
     assert outcome.kept == {}  # a silo has no result of it, and waits for a run
@@ -64,7 +64,7 @@ def test_sums_are_those_of_one_process_and_noise_differs_every_time(federation, 
     assert codes == {outcome.roster}
     assert len(codes.pop()) == 16
 
-    private = federation.run(PRIVATE, method=view_method("auto", PRIVATE.privacy).name)
+    private = federation.run(PRIVATE, method_name=view_method("auto", PRIVATE.privacy).name)
     assert set(private.clients) == set(data)
     assert {client.choice for client in private.clients.values()} <= {"public", "alone"}
     for cid, kit in federation.kits.items():

@@ -35,12 +35,11 @@ from fmtc.errors import KitError, RefusedError
 from fmtc.runtime.flare import kits as kits_module
 from fmtc.runtime.flare.authority import enrol
 from fmtc.runtime.flare.enrol import Roster
-from fmtc.runtime.flare.jobs import write_job
 from fmtc.runtime.flare.kits import ADMIN, Kit
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.flare.plan import Plan, is_loopback, read_plan
 from fmtc.runtime.flare.processes import Process, free_port
-from fmtc.runtime.flare.supervise import Coordinator
+from fmtc.runtime.flare.supervise import Coordinator, write_job
 from fmtc.runtime.kitclient import ClientSource, KitClient
 from fmtc.runtime.spec import RunSpec
 from fmtc.tables import Reading
@@ -236,7 +235,7 @@ def test_init_says_what_goes_where_and_until_when(tmp_path):
     assert "exists; choose another name" in refused(again, 2)
 
 
-@pytest.mark.parametrize("place", ["_flare_kits", "_set_policy", "write_json", "tighten", "validity"])
+@pytest.mark.parametrize("place", ["_flare_kits", "_set_policy", "write_json", "tighten"])
 def test_kits_that_cannot_be_finished_leave_nothing(tmp_path, monkeypatch, place):
     module = wire if place == "tighten" else kits_module
     real, calls = getattr(module, place), []

@@ -256,7 +256,7 @@ def test_a_line_is_on_disk_before_append_returns(path, monkeypatch):
     for name in ("write", "fsync"):
         call = getattr(os, name)
         monkeypatch.setattr(os, name, lambda *args, name=name, call=call: (done.append(name), call(*args))[1])
-    monkeypatch.setattr(module, "write_file", lambda *args: (done.append("head"), files.write_file(*args)))
+    monkeypatch.setattr(module, "write_file", lambda *a, **b: (done.append("head"), files.write_file(*a, **b)))
     FileLedger(path).append(line(7))
     assert done[:3] == ["write", "fsync", "head"]
 

@@ -2,7 +2,6 @@
 
 import os
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -14,8 +13,9 @@ from tests.questions import settle_answer, settle_ask
 from fmtc import FileError, Settings
 from fmtc.errors import LimitError, RefusedError, WithheldError
 from fmtc.privacy.ledger import FileLedger, MemoryLedger, verify
-from fmtc.privacy.outbox import LARGE, Outbox, Payloads
+from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.privacy.protection import Protection
+from fmtc.privacy.rules import Rules
 from fmtc.protocol.base import Failure, Message, Nothing, Phase, array, nbytes, number, pack, value_digest
 from fmtc.protocol.graph.finish import FINISH, SETTLE, SETTLE_STEPS
 from fmtc.protocol.graph.opening import HELLO, PREPARE
@@ -134,22 +134,6 @@ def test_numbers_of_any_library_are_recorded_as_those_of_python(outbox):
     assert [entry["type"] for entry in line["fields"]] == ["int", "int", "float"]
     release(outbox, place, HELLO.Answer(n_samples=9, n_features=4, sum_of_squares=2.5), HELLO)
     assert kinds(outbox) == ["release", "replay"]
-
-
-def test_digests_of_large_arrays_may_come_later():
-    """In one process a thread computes them; whoever reads the ledger, or compares with it, waits for them."""
-    large = ROUND.Answer(W=np.random.default_rng(0).normal(size=(6000, 3)), cut=0.5, misfit=0.25)
-    ask, shown = ROUND.Ask(anchor=np.zeros((6000, 3))), []
-    assert nbytes(large) > LARGE
-    with ThreadPoolExecutor(1) as hashing:
-        outbox = Outbox(MemoryLedger(), "a", "run1", hold=lambda each: shown.append(each) or True, hashing=hashing)
-        for W in (large.W, large.W, -large.W):
-            outbox.release(ROUND, message(ask=ask), replace(large, W=W), {"d": 6000, "k": 3}, SETTINGS)
-    lines = outbox.ledger.lines()
-    assert [line["fields"][0]["sha256"] for line in lines] == [value_digest(W) for W in (large.W, large.W, -large.W)]
-    assert kinds(outbox) == ["release", "replay", "release"]
-    assert shown[0]["fields"][0]["sha256"] == value_digest(large.W)
-    assert Outbox(MemoryLedger(lines), "a", "run1").ledger.lines() == lines
 
 
 # ------------------------------------------------------------------------------------------------------------- errors
@@ -409,7 +393,7 @@ def test_the_first_release_of_each_phase_waits_for_a_yes(lasting):
         return True
 
     for _ in range(2):  # a new process does not ask again
-        outbox = lasting(hold=hold)
+        outbox = lasting(rules=Rules(ask=hold, hold=True))
         for round_no in (1, 2):
             release(outbox, message(round_no), answer(round_no))
         release(outbox, Message("finish", FINISH.Ask(), 2, 2), FINISH.Answer(centers=np.eye(3)), FINISH)
@@ -421,13 +405,13 @@ def test_the_first_release_of_each_phase_waits_for_a_yes(lasting):
     fields = shown[0]["fields"]
     assert [entry["field"] for entry in fields] == ["W", "cut", "misfit"]
     assert all(entry["what"] and entry["tells"] for entry in fields)
-    release(lasting("run2", hold=hold), message(), answer())
+    release(lasting("run2", rules=Rules(ask=hold, hold=True)), message(), answer())
     assert len(shown) == 3  # another run is another matter
 
 
 def test_a_no_withholds_the_answer_and_leaves_no_trace_of_a_release(lasting, tmp_path):
     said = []
-    outbox = lasting(hold=lambda description: said.append(description) or False)
+    outbox = lasting(rules=Rules(ask=lambda description: said.append(description) or False, hold=True))
     for _ in range(2):
         with pytest.raises(WithheldError):
             release(outbox, message(), answer(1.0))
@@ -436,6 +420,6 @@ def test_a_no_withholds_the_answer_and_leaves_no_trace_of_a_release(lasting, tmp
     assert not (tmp_path / "payloads").exists()
     outbox.fail(message(), WithheldError("no"))
     assert kinds(outbox) == ["failure"]
-    given = release(lasting(hold=lambda description: True), message(), answer(2.0))
+    given = release(lasting(rules=Rules(ask=lambda description: True, hold=True)), message(), answer(2.0))
     assert given.W[0, 0] == 2.0  # what was withheld is not kept
     assert issubclass(WithheldError, LimitError)

@@ -32,6 +32,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 OMIT = Policy(small_cluster="omit")
 
 
+def ruled(transport, policy):
+    """The transport, whose clients have a policy."""
+    for node in transport.nodes.values():
+        node.outbox.rules = Rules(policy)
+    return transport
+
+
 def clustered(rng, sizes, k=None):
     """A client at the end of the graph view: rows of unit length in clusters of these sizes, and their centres."""
     k = k or len(sizes)
@@ -188,9 +195,7 @@ def test_a_silo_that_omits_is_not_set_aside(rng, view):
     """Sums that no rows can give are refused by the server; those of a silo with rules are none of these."""
     data = {name: np.vstack([rng.normal(m, 0.5, (n, 4)) for m, n in ((0, 20), (5, 15), (9, 2))]) for name in "abc"}
     settings = Settings(3, view=view, scale="none", max_iter=5)
-    transport = LocalTransport(
-        data, settings, method=view_method(view), rules=Rules(replace(QUIET, small_cluster="omit"))
-    )
+    transport = ruled(LocalTransport(data, settings, method=view_method(view)), replace(QUIET, small_cluster="omit"))
     result = run(transport, settings, method=view_method(view))
     assert sorted(transport.results()) == ["a", "b", "c"]
     assert not result.missing
@@ -308,7 +313,7 @@ def test_a_person_is_asked_where_a_rule_holds_and_told_why():
         asked.append(shown)
         return len(asked) > 1
 
-    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy(small_cluster="hold")), ask=person)
+    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy(small_cluster="hold"), person))
     release(outbox, seeded(20, 9))  # nothing to ask about
     with pytest.raises(WithheldError):
         release(outbox, seeded(20, 3), turn=1)  # though it is not the first of its phase
@@ -340,7 +345,7 @@ def test_rules_of_a_run_in_this_process(rng):
     data = outlier_federation(rng)
     plain = LocalTransport(data, settings)
     run(plain, settings)  # quiet: warnings are errors here
-    transport = LocalTransport(data, settings, rules=Rules(Policy(small_cluster="off", dominance="warn")))
+    transport = ruled(LocalTransport(data, settings), Policy(small_cluster="off", dominance="warn"))
     with pytest.warns(UserWarning, match="at fixed embedding"):
         run(transport, settings)
     spoken = {rule for line in transport.ledgers["a"].lines() for rule in line.get("rules", ())}

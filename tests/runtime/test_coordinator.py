@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -57,7 +56,7 @@ def clock():
 @pytest.fixture
 def coordinator(tmp_path, clock):
     plan = Plan("study", "localhost", 4711, ("north", "south"), 30.0)
-    found = Coordinator(Kit(tmp_path, "coordinator", "coordinator", plan, datetime.now(UTC)), clock=clock)
+    found = Coordinator(Kit(tmp_path, "coordinator", "coordinator", plan), clock=clock)
     found.server = SimpleNamespace(alive=True)
     found.session = Session(clock)
     return found

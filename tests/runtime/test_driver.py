@@ -15,6 +15,8 @@ from sklearn.datasets import make_circles
 
 from fmtc import ClientError, FileError, LocalTransport, RoundRecord, Settings, run
 from fmtc.artifacts.files import read_tensors, write_tensors
+from fmtc.artifacts.states import flatten, unflatten
+from fmtc.privacy.ledger import Total
 from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Phase, array
 from fmtc.protocol.graph.finish import SETTLE_STEPS
@@ -22,7 +24,6 @@ from fmtc.protocol.graph.state import Embedded, Numbered
 from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.method import Method, view_method
 from fmtc.protocol.state import RoundReport, ServerState, row_weights
-from fmtc.runtime.driver import Received, flatten, unflatten
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -694,7 +695,7 @@ def test_what_was_received_is_counted_by_phase_and_field(names):
         ("finish", "centers"): ((K, K), m, 8 * K * K * m),
         ("number", "shares"): ((K,), m, 8 * K * m),
     }
-    assert all(isinstance(line, Received) for line in result.received)
+    assert all(isinstance(line, Total) for line in result.received)
 
 
 # --------------------------------------------------------------------------------------------------- another method

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from fmtc import Privacy, Settings
+from fmtc.artifacts.lines import append
 from fmtc.errors import FileError, RefusedError, TrustError
 from fmtc.runtime.events import EVENTS, at_coordinator, at_silo
 from fmtc.runtime.flare import serve
-from fmtc.runtime.lines import append
 from fmtc.runtime.spec import RunSpec
 
 SPEC = RunSpec(

@@ -10,12 +10,13 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fmtc.artifacts.files import FileError
-from fmtc.errors import DataError
+from fmtc.artifacts.states import flatten
+from fmtc.errors import ClientError, DataError
 from fmtc.privacy.ledger import FileLedger
 from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.protocol.base import entries, nbytes, pack
 from fmtc.protocol.method import METHODS, method_of
-from fmtc.runtime.driver import ClientError, flatten, run
+from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.node import ClientNode, FolderStore
 from fmtc_bench.baselines import FedKMeans, fed_kmeans, fed_spectral, mtsc, sfomvc

@@ -29,7 +29,7 @@ def assert_parity(federation, data, method):
     """Equal, not close: what `fit` comes to in one process, and what the federation does."""
     estimator, kind, (name, attribute) = BASELINES[method]
     seed = int(check_random_state(SEED).randint(2**31 - 1))  # as `fit` draws it
-    outcome = federation.run(kind.of(estimator, seed), method=method)
+    outcome = federation.run(kind.of(estimator, seed), method_name=method)
     here = estimator.fit_predict(data)
     assert set(outcome.kept) == set(data)
     for cid, client in {cid: own.client for cid, own in outcome.kept.items()}.items():

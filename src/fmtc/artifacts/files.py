@@ -153,9 +153,9 @@ def sweep(path: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Readable JSON, written completely or not at all; NaN and infinity become null."""
-    write_file(path, (json.dumps(jsonable(content), indent=1, ensure_ascii=False) + "\n").encode())
+def write_json(path: Path, content: Any, *, secret: bool = False) -> None:
+    """Readable JSON, written completely or not at all; NaN and infinity become null. `secret` as in `write_file`."""
+    write_file(path, (json.dumps(jsonable(content), indent=1, ensure_ascii=False) + "\n").encode(), secret=secret)
 
 
 def jsonable(value: Any) -> Any:

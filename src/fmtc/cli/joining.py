@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..privacy.rules import RULES, WARN, Policy
 from ..protocol.graph.round import ROUND
 from ..protocol.mixture.em import EM
 from ..protocol.private.view import LOOPS
-from ..runtime.driver import Received, RunRecord
+from ..runtime.driver import RunRecord
 from ..runtime.flare.membership import Membership
 from ..runtime.kitclient import ClientSource, KeptResult
 from ..settings import Privacy
@@ -234,8 +234,7 @@ def write_silo(
     n_iter = _rounds_of(kept, lines, model.privacy)
     rounds = plural(n_iter, "round")
     why = f"settled after {rounds}" if event["converged"] else f"{rounds} done"
-    received = tuple(Received(**asdict(one)) for one in totals(lines))
-    result = RunRecord((), event["converged"], why, received=received)
+    result = RunRecord((), event["converged"], why, received=tuple(totals(lines)))
     model._adopt(result, {silo.name: kept.client}, n_features=silo.X.shape[1], n_iter=n_iter)
     if (recipe := source.reading_in(kit).recipe) is not None:
         model.text_recipe_ = recipe

@@ -19,7 +19,6 @@ sentence above, and both are covered:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, exp, expm1, inf, log, sqrt
 
@@ -84,11 +83,6 @@ def epsilon_of(mu: float, delta: float) -> float:
     from scipy.optimize import brentq
 
     return float(brentq(lambda epsilon: delta_of(epsilon, mu) - delta, 0.0, most, xtol=1e-10))
-
-
-def composed(mus: Iterable[float]) -> float:
-    """μ of several releases together: the root of the sum of squares."""
-    return sqrt(sum(mu * mu for mu in mus))
 
 
 def raised(sensitivity: float, numbers: int) -> float:
@@ -190,6 +184,3 @@ least 4477 rows, or a larger epsilon.
         if not accepted:
             raise TrustError(f"{self.sentence[:-1]}; to run it all the same, say --yes or Privacy(accept_weak=True).")
         return self.sentence
-
-
-__all__ = ["Plan", "composed", "delta_of", "epsilon_of", "grid_slack", "mu_of", "raised", "without_colluders"]

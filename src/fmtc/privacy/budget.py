@@ -102,6 +102,3 @@ class Budget:
             rows = {name: vars(line) for name, line in (known | {fingerprint: after}).items()}
             document = {"kind": "fmtc budget", "schema": FORMAT, "rows": rows}
             write_file(self.path, json.dumps(document, indent=1).encode(), secret=True)
-
-
-__all__ = ["BUDGET", "Budget", "Spent"]

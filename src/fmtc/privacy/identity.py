@@ -10,19 +10,25 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.x509.oid import NameOID
 
 from ..artifacts.files import read_file, write_file
 from ..errors import KitError, TrustError, listed
-
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
 SLOW = 2**15  # steps of scrypt for a roster's code: a tenth of a second
 PINS = "silos.toml"  # in a client's kit: the fingerprint of each client's public key
@@ -35,24 +41,6 @@ _PINS_TEXT = (
     "# The public keys of the silos of this federation: SHA-256, compared by a person when they were first seen.\n"
     "# A silo with another key is refused. Delete a line to be asked again.\n"
 )
-
-
-class Identity(Protocol):
-    """A client that can sign, and can tell who signed."""
-
-    name: str
-    certificate: bytes  # DER certificate (SelfSigned: raw public key bytes)
-
-    def sign(self, data: bytes) -> bytes:
-        """A signature of `data` with the key of `certificate`."""
-        ...
-
-    def verify(self, name: str, certificate: bytes, data: bytes, signature: bytes) -> str:
-        """Fingerprint (hex SHA-256 of the public key) of who signed.
-
-        Raises `TrustError` if the chain, name, validity, revocation list, signature or pin is wrong.
-        """
-        ...
 
 
 class SelfSigned:
@@ -77,8 +65,6 @@ class SelfSigned:
     """
 
     def __init__(self, name: str):
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
         self.name = name
         self._key = Ed25519PrivateKey.generate()
         self.certificate = self._key.public_key().public_bytes_raw()
@@ -89,9 +75,6 @@ class SelfSigned:
 
     def verify(self, name: str, certificate: bytes, data: bytes, signature: bytes) -> str:
         """Fingerprint of the key; checks the signature only."""
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
         try:
             Ed25519PublicKey.from_public_bytes(certificate).verify(signature, data)
         except (InvalidSignature, ValueError, TypeError):
@@ -106,65 +89,41 @@ class KitIdentity:
     ----------
     kit : path
         Folder of the kit.
-    accept : callable, optional
-        Asks a person about a client that is not pinned: name and fingerprint in, yes or no out; yes pins it. Left out,
-        a client that is not pinned is refused.
-    now : callable
-        Tells the time.
+    aliases : mapping of str to str, optional
+        Names in certificates of clients that have another name in a run.
     """
 
-    def __init__(
-        self,
-        kit: Path,
-        *,
-        accept: Callable[[str, str], bool] | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ):
-        from cryptography.hazmat.primitives.serialization import Encoding
-
-        self.folder, self._accept, self._now = Path(kit), accept, now
+    def __init__(self, kit: Path, aliases: Mapping[str, str] | None = None):
+        self.folder, self.aliases = Path(kit), dict(aliases or {})
         startup = self.folder / "startup"
-        own = load_certificate(startup / "client.crt")
-        key = load_key(startup / "client.key")
-        if key.public_key() != own.public_key():
+        own, self._key = load_certificate(startup / "client.crt"), load_key(startup / "client.key")
+        if not is_key_of(startup / "client.key", own):
             raise KitError(f"{startup / 'client.key'} is not the key of client.crt beside it")
-        self._key = key
         self._trust = Trust.read(startup)
         self.name = common_name(own).removeprefix(SITE)
         self.certificate = own.public_bytes(Encoding.DER)
         self.fingerprint = fingerprint_of(own)
 
     def sign(self, data: bytes) -> bytes:
-        """An RSA-PSS signature with SHA-256; its salt is as long as the digest."""
-        from cryptography.hazmat.primitives.hashes import SHA256
-
-        return self._key.sign(data, _pss(), SHA256())
+        """An RSA-PSS signature."""
+        return signature_of(data, self._key)
 
     def verify(self, name: str, certificate: bytes, data: bytes, signature: bytes) -> str:
         """Fingerprint of who signed, once chain, name, validity, revocation list, signature and pin are right."""
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.hashes import SHA256
-
-        shown = self._trust.check(name, certificate, self._now())
-        try:
-            rsa_key(shown).verify(signature, data, _pss(), SHA256())
-        except (InvalidSignature, TypeError):
-            raise TrustError(f"the signature of {name!r} does not fit what it sent") from None
+        name = self.aliases.get(name, name)
+        shown = self._trust.check(name, certificate, datetime.now(UTC))
+        if not is_signed(data, signature, rsa_key(shown)):
+            raise TrustError(f"the signature of {name!r} does not fit what it sent")
         found = fingerprint_of(shown)
-        self._check_pin(name, found)
-        return found
-
-    def _check_pin(self, name: str, found: str) -> None:
-        pins = {**read_pins(self.folder / PINS), self.name: self.fingerprint}
-        check_pins({name: found}, pins)
-        if name in pins:
-            return
-        if self._accept is None or not self._accept(name, found):
+        if check_pins({name: found}, {**read_pins(self.folder / PINS), self.name: self.fingerprint}):
             raise TrustError(
                 f"silo {name!r} (fingerprint {found[:16]}…) is not in {PINS}: nobody has compared its key; "
                 "`fmtc join` shows it and asks"
             )
-        write_pins(self.folder / PINS, {name: found})
+        return found
+
+
+Identity = SelfSigned | KitIdentity  # a client that can sign, and can tell who signed
 
 
 # ------------------------------------------------------------------------------------------------------- certificates
@@ -188,9 +147,6 @@ class Trust:
 
     def check(self, name: str, certificate: bytes, now: datetime, site: str | None = None) -> x509.Certificate:
         """The certificate (DER) of a client, or `TrustError`; `site` is its common name, if it is no client's."""
-        from cryptography import x509
-        from cryptography.exceptions import InvalidSignature
-
         who = f"the certificate of {name!r}"
         try:
             shown = x509.load_der_x509_certificate(certificate)
@@ -198,10 +154,8 @@ class Trust:
             is_authority = _is_authority(shown)
         except (ValueError, TypeError):
             raise TrustError(f"{who} cannot be read") from None
-        try:
-            shown.verify_directly_issued_by(self.authority)
-        except (ValueError, TypeError, InvalidSignature):
-            raise TrustError(f"{who} is of another federation: our authority did not sign it") from None
+        if not self.signed(shown):
+            raise TrustError(f"{who} is of another federation: our authority did not sign it")
         site = f"{SITE}{name}" if site is None else site
         if found != site or is_authority:
             raise TrustError(f"{who} is for {found!r}, not for {site!r}")
@@ -216,6 +170,14 @@ class Trust:
         rsa_key(shown)
         return shown
 
+    def signed(self, certificate: x509.Certificate) -> bool:
+        """Whether a certificate is of the authority."""
+        try:
+            certificate.verify_directly_issued_by(self.authority)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
     def is_revoked(self, certificate: x509.Certificate) -> bool:
         """Whether the list names a certificate."""
         if self.revoked is None:
@@ -228,10 +190,14 @@ def load_certificate(path: Path) -> x509.Certificate:
     return read_file(path, parse_certificate, "is not a certificate", KitError)
 
 
+def validity(path: Path) -> tuple[datetime, datetime]:
+    """From when to when a certificate is valid."""
+    certificate = load_certificate(path)
+    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+
+
 def parse_certificate(content: bytes) -> x509.Certificate:
     """The certificate in PEM; whatever is wrong in it is found here, and not when a part of it is used."""
-    from cryptography import x509
-
     certificate = x509.load_pem_x509_certificate(content)
     common_name(certificate)
     _ = certificate.public_key(), certificate.extensions, certificate.not_valid_before_utc
@@ -245,9 +211,6 @@ def load_key(path: Path) -> RSAPrivateKey:
 
 def parse_key(content: bytes) -> RSAPrivateKey:
     """The private key in PEM."""
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     key = load_pem_private_key(content, None)
     if not isinstance(key, RSAPrivateKey):
         raise ValueError("it is not an RSA key")
@@ -256,9 +219,6 @@ def parse_key(content: bytes) -> RSAPrivateKey:
 
 def read_revoked(content: bytes, authority: x509.Certificate, where: Any = "the list of revoked certificates") -> Any:
     """A list of revoked certificates (PEM) that the authority signed; raises `TrustError` for any other."""
-    from cryptography import x509
-    from cryptography.exceptions import UnsupportedAlgorithm
-
     try:
         crl = x509.load_pem_x509_crl(content)
         ours = crl.issuer == authority.subject and crl.is_signature_valid(rsa_key(authority))
@@ -271,24 +231,18 @@ def read_revoked(content: bytes, authority: x509.Certificate, where: Any = "the 
 
 def revoked_number(crl: x509.CertificateRevocationList | None) -> int:
     """How new a list is: each has a higher number than the one before; -1 for none."""
-    from cryptography import x509
-
     if crl is None:
         return -1
     return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
 
 
-def common_name(certificate: x509.Certificate) -> str:
+def common_name(certificate: x509.Certificate | x509.CertificateSigningRequest) -> str:
     """The name that a certificate is for; raises `ValueError` unless there is exactly one."""
-    from cryptography.x509.oid import NameOID
-
     (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(name.value)
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:
-    from cryptography import x509
-
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
@@ -297,25 +251,36 @@ def _is_authority(certificate: x509.Certificate) -> bool:
 
 def rsa_key(certificate: x509.Certificate) -> RSAPublicKey:
     """The public key of a certificate, which kits have as RSA."""
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-
     key = certificate.public_key()
     if not isinstance(key, RSAPublicKey) or key.key_size < LEAST_BITS:
         raise TrustError(f"the key of {common_name(certificate)!r} is not an RSA key of at least {LEAST_BITS} bits")
     return key
 
 
-def _pss() -> Any:
-    from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
-    from cryptography.hazmat.primitives.hashes import SHA256
+_PADDING = PSS(MGF1(SHA256()), PSS.DIGEST_LENGTH)
 
-    return PSS(MGF1(SHA256()), PSS.DIGEST_LENGTH)
+
+def signature_of(data: bytes, key: RSAPrivateKey) -> bytes:
+    """RSA-PSS with SHA-256; its salt is as long as the digest."""
+    return key.sign(data, _PADDING, SHA256())
+
+
+def is_signed(data: bytes, signature: bytes, key: RSAPublicKey) -> bool:
+    """Whether a signature of `signature_of` is of these data and this key."""
+    try:
+        key.verify(signature, data, _PADDING, SHA256())
+    except (InvalidSignature, TypeError):
+        return False
+    return True
+
+
+def is_key_of(file: Path, certificate: x509.Certificate) -> bool:
+    """Whether a file holds the private key of a certificate."""
+    return load_key(file).public_key() == certificate.public_key()
 
 
 def fingerprint_of(holder: Any) -> str:
     """SHA-256 of the public key of a certificate or a signing request, in hex: a new certificate leaves it as it is."""
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
     key = holder.public_key()
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
@@ -346,8 +311,7 @@ def write_pins(path: Path, pins: Mapping[str, str]) -> None:
     known = read_pins(path)
     check_pins(pins, known)
     lines = [f'{name} = "{pin}"\n' for name, pin in sorted({**known, **pins}.items())]
-    write_file(path, (_PINS_TEXT + "\n[silos]\n" + "".join(lines)).encode())
-    path.chmod(0o600)
+    write_file(path, (_PINS_TEXT + "\n[silos]\n" + "".join(lines)).encode(), secret=True)
 
 
 def check_pins(shown: Mapping[str, str], pins: Mapping[str, str]) -> list[str]:
@@ -392,8 +356,6 @@ def roster_code(fingerprints: Mapping[str, str]) -> str:
 
 @cache
 def _stretched(digest: bytes, steps: int) -> str:
-    from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
-
     return Scrypt(salt=b"fmtc-roster-1", length=8, n=steps, r=8, p=1).derive(digest).hex()
 
 
@@ -416,6 +378,3 @@ def same_code(one: str, other: str) -> bool:
     """Whether two codes are the same, however they were written down."""
     first, second = (re.sub("[^0-9a-f]", "", code.lower()) for code in (one, other))
     return len(first) == 16 and first == second
-
-
-__all__ = ["Identity", "KitIdentity", "SelfSigned", "key_code", "roster_code"]

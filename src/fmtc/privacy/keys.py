@@ -16,8 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from ..artifacts.files import jsonable, read_file, read_json_lines, write_file
+from ..artifacts.lines import last_of, put
 from ..errors import RefusedError, TrustError
 from ..linalg import fixed
 from ..protocol.base import Message, pack, value_digest
@@ -54,10 +59,6 @@ def settings_digest(method: str, settings: Any) -> str:
 
 def pair_stream(secret: bytes, run_id: str, info: bytes, n_words: int) -> Array:
     """The numbers that two clients share for one answer; (n_words,) of uint64."""
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
     key = HKDF(SHA256(), length=32, salt=run_id.encode(), info=info).derive(secret)
     encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
     return np.frombuffer(encryptor.update(bytes(WORDS.itemsize * n_words)), WORDS)
@@ -154,11 +155,9 @@ class Rosters:
             )
         line = {"run": self.run_id, "data": data, "clients": names, "accepted": shown}
         if line not in earlier:
-            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            with os.fdopen(handle, "a", encoding="utf-8") as stream:
-                stream.write(json.dumps(line) + "\n")
-                stream.flush()
-                os.fsync(stream.fileno())
+            with last_of(self.path) as (handle, _):
+                put(handle, line)
+                os.fsync(handle)
 
 
 class Keys:
@@ -174,8 +173,6 @@ class Keys:
         The client's name in the run.
     folder : path, optional
         Keeps the key of the run, for a client that is started again; without, it lives as long as this object.
-    aliases : mapping of str to str, optional
-        Names in certificates of clients that have another name in the run.
     rosters : Rosters, optional
         Whom the client has been summed with before; left out, nobody.
     floor : Floor, optional
@@ -189,12 +186,11 @@ class Keys:
         method: str,
         client_id: str,
         folder: Path | None = None,
-        aliases: Mapping[str, str] | None = None,
         rosters: Rosters | None = None,
         floor: Floor | None = None,
     ):
         self.identity, self.run_id, self.method, self.client_id = identity, run_id, method, client_id
-        self.folder, self.aliases, self.rosters, self.floor = folder, dict(aliases or {}), rosters, floor or Floor()
+        self.folder, self.rosters, self.floor = folder, rosters, floor or Floor()
         self.names: tuple[str, ...] = ()  # of the roster
         self.roster = ""  # its hash
         self.secrets: dict[str, bytes] = {}  # shared with each other client
@@ -230,8 +226,6 @@ class Keys:
 
     def card(self, settings: Any) -> tuple[bytes, bytes, bytes]:
         """Public key for the run, certificate, and a signature of the key."""
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
         key = X25519PrivateKey.from_private_bytes(self.private()).public_key().public_bytes_raw()
         return key, self.identity.certificate, self.identity.sign(self._signed(self.client_id, settings, key))
 
@@ -243,8 +237,6 @@ class Keys:
         TrustError
             If a card is not to be trusted, clients are too few, or sums over this roster would show a single client.
         """
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-
         own = X25519PrivateKey.from_private_bytes(self.private())
         if len(cards) < FEWEST:
             raise TrustError(
@@ -259,7 +251,7 @@ class Keys:
         secrets: dict[str, bytes] = {}
         for name, card in sorted(cards.items()):
             signed = self._signed(name, settings, card.key)
-            fingerprint = self.identity.verify(self.aliases.get(name, name), card.certificate, signed, card.signature)
+            fingerprint = self.identity.verify(name, card.certificate, signed, card.signature)
             parts.append(joined(name, fingerprint, card.key))
             if name != self.client_id:
                 try:

@@ -6,18 +6,18 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..artifacts.files import check_form, read_file, write_file
+from ..artifacts.lines import last_of, put
 from ..errors import FileError
 
 START = "0" * 64  # the hash before the first line
+NO_LINE = {"number": 0, "hash": START}
 LEDGER = "outbox.jsonl"  # file of a client's kit, or of a run; beside it `head_of`
 
 RELEASE, REPLAY, FAILURE = "release", "replay", "failure"
@@ -28,30 +28,11 @@ _LINE = {
 }  # fmt: skip
 
 
-class Ledger(Protocol):
-    """Where lines go. A line that was appended is there for good before anything is sent."""
-
-    def append(self, line: Mapping[str, Any]) -> None:
-        """Add a line: number, time and hashes are filled in."""
-        ...
-
-    def lines(self) -> list[dict[str, Any]]:
-        """All lines so far."""
-        ...
-
-
-def _chained(line: Mapping[str, Any], number: int, before: str, when: float) -> dict[str, Any]:
-    moment = datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds")
-    whole = {"number": number, "time": moment, **line, "before": before}
+def _chained(line: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+    """A line with its number, the time and the hashes, behind the last one there was."""
+    moment = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
+    whole = {"number": last["number"] + 1, "time": moment, **line, "before": last["hash"]}
     return whole | {"hash": hash_of(whole)}
-
-
-def finished(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Fields of a line with their digests, also where these were being computed."""
-    return [
-        {name: value.result() if isinstance(value, Future) else value for name, value in entry.items()}
-        for entry in entries
-    ]
 
 
 def head_of(path: Path) -> Path:
@@ -66,7 +47,7 @@ def hash_of(line: Mapping[str, Any]) -> str:
 
 
 class MemoryLedger:
-    """A ledger that lives as long as the process: of clients in one process. Lines are chained when they are read.
+    """A ledger that lives as long as the process: of clients in one process.
 
     Parameters
     ----------
@@ -76,26 +57,20 @@ class MemoryLedger:
 
     def __init__(self, lines: Iterable[dict[str, Any]] = ()) -> None:
         self._lines: list[dict[str, Any]] = list(lines)
-        self._new: list[tuple[Mapping[str, Any], float]] = []
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line."""
-        self._new.append((line, time.time()))
+        self._lines.append(_chained(line, self._lines[-1] if self._lines else NO_LINE))
 
     def lines(self) -> list[dict[str, Any]]:
         """All lines so far."""
-        new, self._new = self._new, []
-        for line, when in new:
-            before = self._lines[-1]["hash"] if self._lines else START
-            line = {**line, "fields": finished(line["fields"])}
-            self._lines.append(_chained(line, len(self._lines) + 1, before, when))
         return list(self._lines)
 
     def write(self, path: Path) -> None:
         """Keep the lines in a file that `verify` reads."""
         lines = self.lines()
         write_lines(path, lines)
-        _write_head(path, lines[-1] if lines else {"number": 0, "hash": START})
+        _write_head(path, lines[-1] if lines else NO_LINE)
 
 
 class FileLedger:
@@ -112,16 +87,11 @@ class FileLedger:
 
         Where lines are missing at the end, numbers continue from the last one there ever was: the gap stays visible.
         """
-        with self._locked() as handle:
-            last = _last_line(handle, self.path) or {"number": 0, "hash": START}
+        with last_of(self.path) as (handle, text):
+            last = _line_in(self.path, text, "the last line") if text else NO_LINE
             head = _read_head(self.path)
-            if head is not None and head["number"] >= last["number"]:
-                last = head
-            whole = _chained(line, last["number"] + 1, last["hash"], time.time())
-            content = (json.dumps(whole) + "\n").encode()
-            os.lseek(handle, 0, os.SEEK_END)
-            while content:  # a disk that fills up takes a part of it, and raises an error next time
-                content = content[os.write(handle, content) :]
+            whole = _chained(line, head if head is not None and head["number"] >= last["number"] else last)
+            put(handle, whole)
             os.fsync(handle)
             _write_head(self.path, whole)
 
@@ -129,22 +99,13 @@ class FileLedger:
         """All lines so far."""
         return read_lines(self.path)
 
-    @contextmanager
-    def _locked(self) -> Iterator[int]:
-        import fcntl  # of POSIX, as federations are; the rest of fmtc runs without
 
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield handle
-        finally:
-            os.close(handle)
+Ledger = MemoryLedger | FileLedger  # a line that was appended is there for good before anything is sent
 
 
 def _write_head(path: Path, last: Mapping[str, Any]) -> None:
-    head = head_of(path)
-    write_file(head, (json.dumps({"number": last["number"], "hash": last["hash"]}) + "\n").encode())
-    head.chmod(0o600)
+    words = json.dumps({"number": last["number"], "hash": last["hash"]}) + "\n"
+    write_file(head_of(path), words.encode(), secret=True)
 
 
 def _read_head(path: Path) -> dict[str, Any] | None:
@@ -157,48 +118,24 @@ def _read_head(path: Path) -> dict[str, Any] | None:
     return head
 
 
-def _last_line(handle: int, path: Path) -> dict[str, Any] | None:
-    """The last whole line; one that was cut short by a crash was never sent, and is removed."""
-    size = os.fstat(handle).st_size
-    if not size:
-        return None
-    reach = min(size, 1 << 16)
-    while True:
-        tail = os.pread(handle, reach, size - reach)
-        if tail.count(b"\n") > 1 or reach == size:
-            break
-        reach = min(size, 4 * reach)
-    whole, _, torn = tail.rpartition(b"\n")
-    if torn:
-        os.ftruncate(handle, size - len(torn))
-    text = whole.rpartition(b"\n")[2]
-    if not text:
-        return None
+def _line_in(path: Path, text: bytes, where: str) -> dict[str, Any]:
+    """A line of a ledger, or a `FileError`."""
     try:
         line: dict[str, Any] = json.loads(text)
-        check_form(path, line, _LINE)
-    except ValueError as error:
-        raise FileError(f"{path} is damaged: {error}") from None
+    except ValueError:
+        raise FileError(f"{path} is damaged: {where} is not JSON") from None
+    check_form(path, line, _LINE, where)
     return line
 
 
 def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """Lines, of one ledger or several, in a file that `read_lines` reads."""
-    write_file(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
-    path.chmod(0o600)
+    write_file(path, "".join(json.dumps(line) + "\n" for line in lines).encode(), secret=True)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a ledger, without checking the chain; `FileError` where one is no line of a ledger."""
-    found = []
-    for place, text in enumerate(_texts(path), start=1):
-        try:
-            line = json.loads(text)
-        except ValueError:
-            raise FileError(f"{path} is damaged: line {place} is not JSON") from None
-        check_form(path, line, _LINE, f"line {place}")
-        found.append(line)
-    return found
+    return [_line_in(path, text, f"line {place}") for place, text in enumerate(_texts(path), start=1)]
 
 
 def _texts(path: Path) -> list[bytes]:
@@ -223,9 +160,8 @@ def verify(path: Path) -> list[str]:
     hashes = {0: START}  # by number
     for place, text in enumerate(_texts(path), start=1):
         try:
-            line = json.loads(text)
-            check_form(path, line, _LINE, f"line {place}")
-        except ValueError:
+            line = _line_in(path, text, f"line {place}")
+        except FileError:
             faults.append(f"line {place} is damaged")
             before, expected = "", expected + 1
             continue
@@ -254,21 +190,34 @@ def verify(path: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Total:
-    """What left in one field of one phase."""
+    """What left clients in one field of one phase, or came to the server, over all rounds."""
 
     phase: str
     field: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of the last one
     times: int
     bytes: int
+
+    @classmethod
+    def from_dict(cls, line: Mapping[str, Any]) -> Total:
+        """Undo `asdict` and JSON."""
+        return cls(**{**line, "shape": tuple(line["shape"])})
+
+
+Totals = dict[tuple[str, str], Total]  # by phase and field
+
+
+def add(found: Totals, more: Total) -> None:
+    """Count what left in one field once more, or came."""
+    key = more.phase, more.field
+    before = found.get(key, replace(more, times=0, bytes=0))
+    found[key] = replace(more, times=before.times + more.times, bytes=before.bytes + more.bytes)
 
 
 def totals(lines: Iterable[Mapping[str, Any]]) -> list[Total]:
     """What left, added up by phase and field, in the order in which it left first. Replays count: they left, too."""
-    found: dict[tuple[str, str], Total] = {}
+    found: Totals = {}
     for line in lines:
         for entry in line["fields"]:
-            key = line["phase"], entry["field"]
-            before = found.get(key, Total(*key, tuple(entry["shape"]), 0, 0))
-            found[key] = Total(*key, tuple(entry["shape"]), before.times + 1, before.bytes + entry["bytes"])
+            add(found, Total(line["phase"], entry["field"], tuple(entry["shape"]), 1, entry["bytes"]))
     return list(found.values())

@@ -153,6 +153,3 @@ def _below_each(limits: Array, source: _Bits) -> Array:
         place = np.flatnonzero(limits == limit)
         found[place] = source.below(int(limit), len(place))
     return found
-
-
-__all__ = ["draw", "rational"]

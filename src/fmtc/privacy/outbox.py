@@ -6,11 +6,10 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,13 +17,12 @@ from ..artifacts.files import read_tensors, write_tensors
 from ..errors import LimitError, TrustError, WithheldError
 from ..protocol.base import Failure, Message, Phase, entries, is_count, pack, unpack, value_bytes, value_digest
 from ..protocol.sums.masking import Masking
-from .keys import Keys
-from .ledger import FAILURE, RELEASE, REPLAY, Ledger, finished
+from .ledger import FAILURE, RELEASE, REPLAY, Ledger
 from .rules import HOLD, REFUSE, Finding, Rules
 
-LARGE = 1 << 16  # bytes of an array that is worth another thread
+if TYPE_CHECKING:
+    from .keys import Keys
 
-Hold = Callable[[Mapping[str, Any]], bool]  # a description of an answer -> whether it may leave
 Charge = Callable[[float, float], None]  # squared mu and delta of a release; raises `TrustError` where it is too much
 
 
@@ -70,18 +68,12 @@ class Outbox:
     payloads : Payloads, optional
         Where answers are kept, so that a question that is asked again gets the bytes it got before. Without, an answer
         is computed again, and is a replay where it comes out the same.
-    hold : callable, optional
-        Gets a description of the first answer of each phase of a run, and says whether it may leave.
-    hashing : Executor, optional
-        Digests of large arrays are computed there while the run continues; for a `MemoryLedger` only.
     keys : Keys, optional
         Masks the answers of phases of which only the sum may be seen; without, such an answer cannot leave.
     charge : callable, optional
         Told what a private answer costs before it leaves; see `fmtc.privacy.budget`.
     rules : Rules, optional
         What is looked at before an answer leaves in the clear. By default only that no centre is a row.
-    ask : callable, optional
-        Whom to ask where a rule holds an answer; `hold` by default. Without, such an answer does not leave.
     """
 
     def __init__(
@@ -90,16 +82,12 @@ class Outbox:
         client_id: str,
         run_id: str,
         payloads: Payloads | None = None,
-        hold: Hold | None = None,
-        hashing: Executor | None = None,
         keys: Keys | None = None,
         charge: Charge | None = None,
         rules: Rules | None = None,
-        ask: Hold | None = None,
     ):
         self.ledger, self.client_id, self.run_id = ledger, client_id, run_id
-        self.payloads, self.hold, self.hashing, self.keys = payloads, hold, hashing, keys
-        self.charge, self.rules, self.ask = charge, rules or Rules(), ask or hold
+        self.payloads, self.keys, self.charge, self.rules = payloads, keys, charge, rules or Rules()
         self._warned: set[str] = set()  # rules that have been spoken of in this process
         self._approved: set[tuple[str, str]] = set()  # phases, and the rules that held an answer a person let pass
         self._given: dict[tuple[Any, ...], list[dict[str, Any]]] = {}  # question -> fields of its answer
@@ -112,11 +100,13 @@ class Outbox:
 
     def earlier(self, phase: Phase, message: Message, context: str = "") -> Any | None:
         """The answer that this question got before, where it is kept."""
-        if self.payloads is None:
-            return None
         asked = self.question(message, context)
-        message = self._first_asked(phase, message, asked)
-        return self.payloads.read(message, asked, phase) if (*message.key, asked) in self._given else None
+        return self._kept(phase, self._first_asked(phase, message, asked), asked)
+
+    def _kept(self, phase: Phase, message: Message, asked: str) -> Any | None:
+        if self.payloads is None or (*message.key, asked) not in self._given:
+            return None
+        return self.payloads.read(message, asked, phase)
 
     def _first_asked(self, phase: Phase, message: Message, asked: str) -> Message:
         """The question where it came first: one that comes again when a run resumes does not depend on the round."""
@@ -164,36 +154,27 @@ class Outbox:
         """
         asked = self.question(message, context)
         message = self._first_asked(phase, message, asked)
-        before, findings = self.earlier(phase, message, context), []
+        before, findings = self._kept(phase, message, asked), list[Finding]()
         if before is not None:
             answer = before
-        elif isinstance(phase, Masking):
-            phase.check_plain(answer, message.ask, sizes)
-            answer = self._sealed(phase, message, answer, settings, context)
         elif phase.releases:
-            phase.check_answer(answer, message.ask, sizes)
-            answer = self.rules.protect(phase, answer, client)
-            findings = self.rules.check(phase, answer, client, first=not self._count[phase.name])
+            phase.check_plain(answer, message.ask, sizes)
+            if isinstance(phase, Masking):
+                answer = self._sealed(phase, message, answer, settings, context)
+            else:
+                answer = self.rules.protect(phase, answer, client)
+                findings = self.rules.check(phase, answer, client, first=not self._count[phase.name])
         phase.check_answer(answer, message.ask, sizes)
         fields = [self._described(name, value) for name, value in pack(answer).items()]
         key = (*message.key, asked)
-        same = key in self._given and finished(self._given[key]) == finished(fields)
+        same = self._given.get(key) == fields
         if isinstance(phase, Masking) and key in self._given and not same:
             raise TrustError(
                 f"{phase.name!r} of round {message.round_no} left before with other numbers; a second answer under the "
                 "same mask would show the difference. Start a new run"
             )
         if not same and fields:
-            limit = phase.limit(settings)
-            if self._count[phase.name] >= limit:
-                raise LimitError(
-                    f"client {self.client_id!r} answers {phase.name!r} at most {limit} times in a run, and has done so"
-                )
-            self._obey(findings)
-            self._ask_person(phase, message, fields, findings)
-            cost = phase.charge(settings)
-            if cost and self.charge is not None:  # on disk before anything leaves: a crash can only charge too much
-                self.charge(cost, settings.privacy.delta)
+            self._admit(phase, message, fields, findings, settings)
             if self.payloads is not None:
                 self.payloads.write(message, asked, answer)
         self._record(message, asked, REPLAY if same else RELEASE, fields, findings)
@@ -201,6 +182,21 @@ class Outbox:
             self._given[key] = fields
             self._count[phase.name] += bool(fields)
         return answer
+
+    def _admit(
+        self, phase: Phase, message: Message, fields: list[dict[str, Any]], findings: Sequence[Finding], settings: Any
+    ) -> None:
+        """Let a new answer pass: its number, the rules, the person, the budget."""
+        limit = phase.limit(settings)
+        if self._count[phase.name] >= limit:
+            raise LimitError(
+                f"client {self.client_id!r} answers {phase.name!r} at most {limit} times in a run, and has done so"
+            )
+        self._obey(findings)
+        self._ask_person(phase, message, fields, findings)
+        cost = phase.charge(settings)
+        if cost and self.charge is not None:  # on disk before anything leaves: a crash can only charge too much
+            self.charge(cost, settings.privacy.delta)
 
     def _sealed(self, phase: Masking, message: Message, answer: Any, settings: Any, context: str) -> Any:
         """What may leave of an answer of which only the sum may be seen."""
@@ -212,7 +208,7 @@ class Outbox:
         """Let the kind of an error leave, and nothing else of it."""
         answer = Failure(error=type(error).__name__)
         fields = [self._described(name, value) for name, value in pack(answer).items()]
-        self._record(_place(message), "", FAILURE, fields)
+        self._record(placed(message), "", FAILURE, fields)
         return answer
 
     def _record(
@@ -228,14 +224,12 @@ class Outbox:
 
     def _described(self, name: str, value: Any) -> dict[str, Any]:
         """One field of an answer as the ledger has it: never the value itself."""
-        is_array, size = isinstance(value, np.ndarray), value_bytes(value)
-        later = self.hashing if size >= LARGE else None
         return {
             "field": name,
-            "shape": list(value.shape) if is_array else [],
-            "type": _named(value.dtype) if is_array else type(value).__name__,
-            "bytes": size,
-            "sha256": value_digest(value) if later is None else later.submit(value_digest, value),
+            "shape": list(np.shape(value)),
+            "type": _named(value.dtype) if isinstance(value, np.ndarray) else type(value).__name__,
+            "bytes": value_bytes(value),
+            "sha256": value_digest(value),
         }
 
     def _obey(self, findings: Sequence[Finding]) -> None:
@@ -248,27 +242,26 @@ class Outbox:
                 warnings.warn(f"before an answer left: {finding.sentence}", UserWarning, stacklevel=3)
 
     def _ask_person(
-        self, phase: Phase, message: Message, fields: list[dict[str, Any]], findings: Sequence[Finding] = ()
+        self, phase: Phase, message: Message, fields: list[dict[str, Any]], findings: Sequence[Finding]
     ) -> None:
         """Hold the first answer of a phase, and the first that a rule holds, until a person says yes."""
         held = [one for one in findings if one.action == HOLD and (phase.name, one.rule) not in self._approved]
-        if not held and (self.hold is None or self._count[phase.name]):
+        if not held and (not self.rules.hold or self._count[phase.name]):
             return
         why = [finding.sentence for finding in held]
-        if self.ask is None:
+        if self.rules.ask is None:
             raise WithheldError(f"the answer to {phase.name!r} is held, and there is nobody to ask: {why[0]}")
         declared = entries(phase.Answer)
         shown = [
-            entry | {"what": declared[entry["field"]].what, "tells": declared[entry["field"]].tells}
-            for entry in finished(fields)
+            entry | {"what": declared[entry["field"]].what, "tells": declared[entry["field"]].tells} for entry in fields
         ]
         about = {"run": self.run_id, "phase": phase.name, "round": message.round_no, "fields": shown}
-        if not self.ask(about | ({"why": why} if why else {})):
+        if not self.rules.ask(about | ({"why": why} if why else {})):
             raise WithheldError(f"the answer to {phase.name!r} was withheld")
         self._approved |= {(phase.name, finding.rule) for finding in held}
 
 
-def _place(message: Message | None) -> Message:
+def placed(message: Message | None) -> Message:
     """Where in a run a failure happened; what a message says of that may be the very thing that is wrong with it."""
     if message is None:
         return Message("", None)

@@ -8,7 +8,7 @@ guarantee: an answer that no rule objects to can tell of single records all the 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ..linalg.arrays import double, to_numpy
 from .protection import ALWAYS, FIRST, Protection
 
 Array = np.ndarray
+Ask = Callable[[Mapping[str, Any]], bool]  # a description of an answer -> whether it may leave
 
 RULES = "rules.toml"  # file of a kit
 OFF, WARN, HOLD, REFUSE = "off", "warn", "hold", "refuse"
@@ -199,6 +200,10 @@ class Rules:
     Parameters
     ----------
     policy : Policy
+    ask : callable, optional
+        Asks a person whether an answer may leave, given a description of it. Without, an answer that is held does not.
+    hold : bool
+        Whether the first answer of each phase of a run is held, whatever a rule says.
 
     Examples
     --------
@@ -212,8 +217,8 @@ class Rules:
     array([[41.,  0.]])
     """
 
-    def __init__(self, policy: Policy = QUIET):
-        self.policy = policy
+    def __init__(self, policy: Policy = QUIET, ask: Ask | None = None, hold: bool = False):
+        self.policy, self.ask, self.hold = policy, ask, hold
 
     # ------------------------------------------------------------------------------------------- what may leave
 

@@ -231,6 +231,10 @@ class Phase:
             known = bind(ask, known)
         check(answer, self.Answer, self.name, known)
 
+    def check_plain(self, answer: Any, ask: Any, sizes: Mapping[str, int]) -> None:
+        """The same for an answer in the clear, before rules or a mask."""
+        self.check_answer(answer, ask, sizes)
+
     @property
     def releases(self) -> bool:
         """Whether an answer has any content."""
@@ -459,7 +463,7 @@ def sent(phases: Iterable[Phase], totals: Iterable[Any]) -> list[dict[str, Any]]
     phases : iterable of Phase
         Whose declarations are looked up. A field that none of them has is listed without words.
     totals : iterable
-        `privacy.ledger.Total` or `runtime.driver.Received`: phase, field, shape, times and bytes.
+        `privacy.ledger.Total`: phase, field, shape, times and bytes.
 
     Examples
     --------

@@ -7,16 +7,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ..artifacts.files import check_schema, jsonable, read_tensors, write_tensors
+from ..artifacts.files import check_schema, jsonable, read_tensors, well_formed, write_tensors
 from ..artifacts.states import flatten, unflatten
-from ..errors import AbortedError, DataError, FileError, InputError, OwnError, TrustError
+from ..errors import AbortedError, ClientError, DataError, FileError, InputError, OwnError, TrustError
 from ..models.shared import SHARED, Shared
-from ..protocol.base import Message, dropped, pack, unpack
+from ..privacy.ledger import Total, Totals, add
+from ..protocol.base import Message, dropped
 from ..protocol.common import END, SURVEY, VERDICT, told
 from ..protocol.outcome import kept
-from .driver import ClientError, Received, RoundRecord, RunRecord, Transport, add_received, run, with_server
+from .driver import RoundRecord, RunRecord, Transport, add_received, run, with_server
 from .events import Channel, at_coordinator
 from .spec import RunSpec
 
@@ -84,7 +83,7 @@ def _conclude(transport: Transport, spec: RunSpec) -> None:
         return
     server, late = _read_late(spec, transport.client_ids)
     for cid, messages in list(late.items()):
-        heard: dict[tuple[str, str], Received] = {}
+        heard: Totals = {}
         for message in messages:
             replies = transport.exchange({cid: message})
             if cid not in replies.answers:
@@ -99,15 +98,13 @@ def _conclude(transport: Transport, spec: RunSpec) -> None:
             _write_late(spec, server, late)
 
 
-def _add_late(
-    spec: RunSpec, server: Any, cid: str, late: Mapping[str, tuple[Message, ...]], heard: Mapping[Any, Received]
-) -> None:
+def _add_late(spec: RunSpec, server: Any, cid: str, late: Mapping[str, tuple[Message, ...]], heard: Totals) -> None:
     """Write the result again, with a client that has concluded since."""
     record, _ = read_record(spec.folder / RESULT)
-    received = {(line.phase, line.field): line for line in record.received if line.phase != SURVEY.name}
-    for key, line in heard.items():
-        before = received.get(key, replace(line, times=0, bytes=0))
-        received[key] = replace(line, times=before.times + line.times, bytes=before.bytes + line.bytes)
+    received: Totals = {}
+    for line in (*record.received, *heard.values()):
+        if line.phase != SURVEY.name:
+            add(received, line)
     missing = tuple(other for other in record.missing if other != cid)
     record = replace(record, missing=missing, received=tuple(received.values()), late=late)
     write_record(spec, with_server(record, spec.method, server))
@@ -147,12 +144,10 @@ def _write_late(spec: RunSpec, server: Any, late: Mapping[str, tuple[Message, ..
     arrays, values = flatten(server, SERVER)
     asked: dict[str, list[Any]] = {}
     for place, (cid, messages) in enumerate(late.items()):
-        asked[cid] = []
-        for turn, message in enumerate(messages):
-            flat = pack(message.ask)
-            arrays |= {f"{place}/{turn}/{n}": value for n, value in flat.items() if isinstance(value, np.ndarray)}
-            rest = {n: value for n, value in flat.items() if not isinstance(value, np.ndarray)}
-            asked[cid].append([message.phase, message.round_no, message.last_round, message.turn, rest])
+        flat = [flatten(message, f"{place}/{turn}/") for turn, message in enumerate(messages)]
+        asked[cid] = [rest for _, rest in flat]
+        for inner, _ in flat:
+            arrays |= inner
     values = {"": type(server).__name__, **values}
     write_tensors(spec.folder / LATE, arrays, {"server": values, "asked": asked})
 
@@ -161,23 +156,21 @@ def _read_late(spec: RunSpec, client_ids: tuple[str, ...]) -> tuple[Any, dict[st
     """Undo `_write_late`."""
     path = spec.folder / LATE
     arrays, about = read_tensors(path)
-    try:
+    with well_formed(path):
         server = spec.method.open_server(client_ids, spec.settings, spec.weights)
         server = unflatten(server, arrays, about["server"], SERVER)
         late = {
             cid: tuple(_message(spec, line, arrays, f"{place}/{turn}/") for turn, line in enumerate(asked))
             for place, (cid, asked) in enumerate(about["asked"].items())
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
     return server, late
 
 
-def _message(spec: RunSpec, line: list[Any], arrays: Mapping[str, Any], above: str) -> Message:
+def _message(spec: RunSpec, rest: dict[str, Any], arrays: Mapping[str, Any], above: str) -> Message:
     """A message of `_write_late`; its arrays have names that begin with `above`."""
-    phase, round_no, last_round, turn, rest = line
-    flat = {name.removeprefix(above): array for name, array in arrays.items() if name.startswith(above)}
-    return Message(phase, unpack(spec.method.phase(phase).Ask, {**flat, **rest}), round_no, last_round, turn)
+    values = {name: value for name, value in rest["ask"].items() if name}
+    ask = unflatten(spec.method.phase(rest["phase"]).Ask, arrays, values, f"{above}ask/")
+    return Message(**rest | {"ask": ask})
 
 
 def _differ(transport: Transport, spec: RunSpec, events: Channel) -> bool:
@@ -190,7 +183,7 @@ def _differ(transport: Transport, spec: RunSpec, events: Channel) -> bool:
     if len(replies.answers) < (spec.min_clients or len(transport.client_ids)):
         cid, error = min(replies.failures.items())
         raise ClientError(f"client {cid!r} failed {SURVEY.doing}: {error}") from error
-    received: dict[tuple[str, str], Received] = {}
+    received: Totals = {}
     add_received(received, SURVEY, replies)
     scaled = getattr(spec.settings, "scale", "none") != "none"
     findings = compare(
@@ -260,20 +253,17 @@ def read_record(path: Path) -> tuple[RunRecord, dict[str, Any]]:
     """The record in a file of `write_record`, and the rest of what it says (run, method, settings)."""
     arrays, about = read_tensors(path)
     check_schema(path, about, "fmtc consensus", RESULT_FORMAT)
-    try:
-        known = {"roster": "", "held": []} | about
+    with well_formed(path):
         saved: dict[str, Any] = {
-            name: tuple(known[name]) if isinstance(known[name], list) else known[name] for name in SAVED
+            name: tuple(about[name]) if isinstance(about[name], list) else about[name] for name in SAVED
         }
         record = RunRecord(
             tuple(RoundRecord.from_dict(line) for line in about["history"]),
             **saved,
             common={name: array for name, array in arrays.items() if not name.startswith(GOES_ON)},
-            received=tuple(Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]),
+            received=tuple(map(Total.from_dict, about["received"])),
             shared=_shared(arrays, about.get("shared")),
         )
-    except (KeyError, TypeError, AttributeError, StopIteration) as error:
-        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
     return record, about
 
 

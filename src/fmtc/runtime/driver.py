@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, write_tensors
+from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, well_formed, write_tensors
 from ..artifacts.states import flatten, unflatten
 from ..errors import ClientError, DataError, FileError, OwnError, RefusedError, SiteError, TrustError
 from ..linalg.threads import one_thread
 from ..models.shared import Shared
+from ..privacy.ledger import Total, Totals, add
 from ..protocol.base import Message, Phase, dropped, pack, value_bytes
 from ..protocol.graph.view import METHOD
 from ..protocol.method import Method, dotted
@@ -117,27 +118,11 @@ class RoundRecord:
         return cls(**numbers | names | {"affinity": line.get("affinity")})
 
 
-@dataclass(frozen=True)
-class Received:
-    """What the server has received in one field of one phase, over all clients and rounds."""
-
-    phase: str
-    field: str
-    shape: tuple[int, ...]  # of the last one
-    times: int
-    bytes: int
-
-
-def add_received(received: dict[tuple[str, str], Received], phase: Phase, replies: Replies) -> None:
+def add_received(received: Totals, phase: Phase, replies: Replies) -> None:
     """Add the answers of one exchange to what was received before, by phase and field."""
-    values: dict[str, list[Any]] = {}
     for answer in replies.answers.values():
         for name, value in pack(answer).items():
-            values.setdefault(name, []).append(value)
-    for name, sent in values.items():
-        key, shape = (phase.name, name), sent[-1].shape if isinstance(sent[-1], np.ndarray) else ()
-        before = received.get(key, Received(*key, (), 0, 0))
-        received[key] = Received(*key, shape, before.times + len(sent), before.bytes + sum(map(value_bytes, sent)))
+            add(received, Total(phase.name, name, np.shape(value), 1, value_bytes(value)))
 
 
 @dataclass(frozen=True)
@@ -157,7 +142,7 @@ class RunRecord:
     roster: str = ""  # code of the roster, where only sums were seen
     held: tuple[str, ...] = ()  # clients that were capped, set aside or refused
     missing: tuple[str, ...] = ()  # clients the run had to continue without
-    received: tuple[Received, ...] = ()
+    received: tuple[Total, ...] = ()  # what the server has received, over all clients and rounds
     before: int = 0  # rounds of earlier loops, where the method has several
     shared: Shared | None = None  # what newcomers and updates go on from; only where it was read from a file
     late: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)  # what lost clients are asked to conclude
@@ -253,7 +238,7 @@ class _Run:
     server: Any = None
     history: tuple[RoundRecord, ...] = ()
     answered: dict[str, int] = field(default_factory=dict)  # the round of each client's last answer
-    received: dict[tuple[str, str], Received] = field(default_factory=dict)
+    received: Totals = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)  # whose answer was dropped at any time: they cannot end the run
     loop: str = ""  # the loop that the run is in
     begun: int = 0  # the rounds before it
@@ -451,22 +436,16 @@ class _Run:
         path = rounds[-1] / "server.safetensors"
         arrays, about = read_tensors(path)
         check_schema(path, about, "server checkpoint", CHECKPOINT_FORMAT)
-        if about.get("method", self.method.name) != self.method.name:
-            raise FileError(
-                f"the checkpoint in {self.folder} is of {about['method']}, this run is of {self.method.name}"
-            )
-        try:
+        with well_formed(path):
             self._check_same_run(about)
             server = self.method.open_server(self.transport.client_ids, self.settings, self.weights)
             self.server = unflatten(server, arrays, about["server"])
             self.history = tuple(RoundRecord.from_dict(line) for line in about["history"])
             self.loop, self.begun = about["loop"]
             self.answered = {str(cid): int(number) for cid, number in about["answered"].items()}
-            lines = [Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]]
-            self.received = {(line.phase, line.field): line for line in lines}
+            for line in about["received"]:
+                add(self.received, Total.from_dict(line))
             self.transport.load_clients(rounds[-1] / CLIENTS, self.server.client_ids)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
         return True
 
     def _check_same_run(self, about: Mapping[str, Any]) -> None:
@@ -516,6 +495,3 @@ def quorum(min_clients: int | None, m: int, method: Method) -> int:
     if not 1 <= min_clients <= m:
         raise ValueError(f"min_clients must lie between 1 and the {m} clients there are, got {min_clients}")
     return min_clients
-
-
-__all__ = ["Callback", "ClientError", "Received", "Replies", "RoundRecord", "RunRecord", "Transport", "run"]

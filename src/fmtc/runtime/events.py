@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..artifacts.files import COUNT, check_form, jsonable, read_file
+from ..artifacts.lines import Follower, append
 from ..errors import FileError
 from .clock import SYSTEM, Clock
-from .lines import Follower, append
 from .spec import OF_SILO
 
 EVENTS = "events.jsonl"  # in a kit, and in the coordinator's folder of a run
@@ -109,6 +109,3 @@ def at_silo(kit: Path, clock: Clock = SYSTEM) -> Channel:
 def at_coordinator(folder: Path, clock: Clock = SYSTEM) -> Channel:
     """The channel of a run, in the coordinator's folder of it."""
     return Channel(folder / EVENTS, AT_COORDINATOR, clock)
-
-
-__all__ = ["Channel", "Event", "at_coordinator", "at_silo"]

@@ -24,6 +24,7 @@ from ..artifacts.files import (
     read_file,
     read_json,
     read_tensors,
+    well_formed,
     write_json,
     write_tensors,
 )
@@ -37,9 +38,9 @@ from ..privacy.floor import Floor
 from ..privacy.identity import KitIdentity
 from ..privacy.keys import Keys, Rosters
 from ..privacy.ledger import LEDGER, FileLedger
-from ..privacy.outbox import Outbox, Payloads
-from ..privacy.rules import Policy, Rules
-from ..protocol.base import Failure, Message, is_count
+from ..privacy.outbox import Outbox, Payloads, placed
+from ..privacy.rules import QUIET, Policy, Rules
+from ..protocol.base import Failure, Message
 from ..protocol.method import ClientResult, method_of
 from ..tables.reading import Reading
 from .clock import SYSTEM, Clock
@@ -187,17 +188,10 @@ class KitClient:
         self.data = ""  # fingerprint of the client's rows and their identifiers
         self.admitted = False
         self.keys = self._make_keys() if self.method.masks else None
-        outbox = Outbox(
-            FileLedger(kit / LEDGER),
-            self.source.client_id,
-            spec.run_id,
-            Payloads(self.folder / SENT),
-            self._ask_person if self.source.hold else None,
-            keys=self.keys,
-            charge=self._charge,
-            rules=None if self.source.rules is None else Rules(Policy.from_dict(self.source.rules)),
-            ask=self._ask_person if self.source.shown else None,
-        )
+        source, ledger, sent = self.source, FileLedger(kit / LEDGER), Payloads(self.folder / SENT)
+        policy = QUIET if source.rules is None else Policy.from_dict(source.rules)
+        rules = Rules(policy, self._ask_person if source.shown or source.hold else None, source.hold)
+        outbox = Outbox(ledger, source.client_id, spec.run_id, sent, self.keys, self._charge, rules)
         subjects: dict[str, Callable[[], Any]] = {
             "client": self._open,
             "table": partial(_Table, self),
@@ -212,9 +206,8 @@ class KitClient:
         """Keys of the client for this run; whom it trusts, its kit says."""
         source, method = self.source, self.method.name
         rosters = Rosters(self.kit / ROSTERS, self.run_id, self._fingerprint, source.accept_difference)
-        identity = KitIdentity(self.kit)
-        floor = Floor.read(source.floor)
-        return Keys(identity, self.run_id, method, source.client_id, self.folder, source.sites, rosters, floor)
+        identity, floor = KitIdentity(self.kit, source.sites), Floor.read(source.floor)
+        return Keys(identity, self.run_id, method, source.client_id, self.folder, rosters, floor)
 
     def _charge(self, mu2: float, delta: float) -> None:
         """Charge the budget of the client's rows for an answer that is about to leave."""
@@ -246,10 +239,8 @@ class KitClient:
 
     def fail(self, message: Message | None, error: Exception) -> Failure:
         """Keep an error in the kit; the kind of it leaves."""
-        place = message or Message("", None)
-        phase = place.phase if isinstance(place.phase, str) else ""
-        number = place.round_no if is_count(place.round_no) else 0
-        self._tell("error", phase=phase, round=number, why=str(error), kind=type(error).__name__)
+        place = placed(message)
+        self._tell("error", phase=place.phase, round=place.round_no, why=str(error), kind=type(error).__name__)
         return self.node.outbox.fail(message, error)
 
     def _tell(self, kind: str, /, **facts: Any) -> None:
@@ -469,15 +460,10 @@ def read_client_result(path: Path) -> KeptResult:
     """Undo `write_client_result`."""
     arrays, about = read_tensors(path)
     check_schema(path, about, "fmtc client result", RESULT_FORMAT)
-    try:
+    with well_formed(path):
         kinds = method_of(about["method"]).model_types
         kind = {kind.__name__: kind for kind in kinds}[about["type"]]
         model = unflatten(kind, arrays, about["model"], MODEL)
         facts = {name: about[name] for name in ("data", "round_no", "settings", "seconds", "run")}
         result = ClientResult(model, arrays["labels"], choice=about.get("choice"))
         return KeptResult(result, tuple(about["notes"]), **facts, roster=about.get("roster", ""))
-    except (KeyError, TypeError) as error:
-        raise FileError(f"{path} is damaged: {error}") from None
-
-
-__all__ = ["ClientSource", "KeptResult", "KitClient", "finish_alone", "read_client_result"]

@@ -8,22 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..artifacts.files import file_names, read_json, write_file
 from ..linalg.arrays import HOST
 from ..linalg.sparse import on_cores
 from ..linalg.threads import one_thread
-from ..privacy.identity import SelfSigned
-from ..privacy.keys import Keys
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, write_lines
 from ..privacy.outbox import Outbox
-from ..privacy.rules import Rules
 from ..protocol.base import Message, Phase, message_bytes, nbytes
 from ..protocol.graph.view import METHOD
 from ..protocol.method import ClientResult, Method
 from .driver import Replies, Transport
 from .node import ClientNode, read_state, write_state
+
+if TYPE_CHECKING:
+    from ..privacy.keys import Keys
 
 RUN = "local"  # name of a run in this process
 KEYS = "keys.json"  # in a checkpoint: the clients' keys of a run with secure sums
@@ -46,8 +46,6 @@ class LocalTransport(Transport):
         FMTC unless another one is given.
     device : str
         Where clients compute: ``"cpu"``, or a device of PyTorch such as ``"cuda"``.
-    rules : Rules, optional
-        What is looked at before an answer leaves a client. By default only that no centre is a row.
     run_id : str
         Names the run in the ledgers.
     ledgers : mapping of client id to MemoryLedger, optional
@@ -78,20 +76,18 @@ class LocalTransport(Transport):
         *,
         method: Method = METHOD,
         device: str = HOST,
-        rules: Rules | None = None,
         run_id: str = RUN,
         ledgers: Mapping[str, MemoryLedger] | None = None,
     ):
         from joblib import effective_n_jobs
 
-        self.settings, self.method, self.rules, self.run_id = settings, method, rules, run_id
+        self.settings, self.method, self.run_id = settings, method, run_id
         self.n_jobs = n_jobs
         self.cores = effective_n_jobs(n_jobs)
         self.pool = ThreadPoolExecutor(self.cores, initializer=_calm)  # no thread before there is work for two
         self.device = device  # other than the processor's, works on one client at a time
         self.ledgers = {cid: MemoryLedger() for cid in data} if ledgers is None else dict(ledgers)
-        self._hashing = ThreadPoolExecutor(1)
-        self.keys = {cid: Keys(SelfSigned(cid), run_id, method.name, cid) for cid in data} if method.masks else {}
+        self.keys = _own_keys(data, run_id, method.name) if method.masks else {}
         self.nodes: dict[str, ClientNode] = {}
         for cid, X in data.items():
             opened = partial(method.open_client, cid, X, settings, device)
@@ -100,9 +96,7 @@ class LocalTransport(Transport):
             self.nodes[cid].restore(opened(), 0)
 
     def _outbox(self, cid: str) -> Outbox:
-        return Outbox(
-            self.ledgers[cid], cid, self.run_id, hashing=self._hashing, keys=self.keys.get(cid), rules=self.rules
-        )
+        return Outbox(self.ledgers[cid], cid, self.run_id, keys=self.keys.get(cid))
 
     @property
     def client_ids(self) -> tuple[str, ...]:
@@ -179,6 +173,14 @@ class LocalTransport(Transport):
                 self.keys[cid].restore(bytes.fromhex(private[cid]))
             client = read_state(folder / f"{names[cid]}.safetensors", self.nodes[cid].client, self.method)
             self.nodes[cid].restore(client, client.round_no)
+
+
+def _own_keys(client_ids: Iterable[str], run_id: str, method: str) -> dict[str, Keys]:
+    """Keys of clients that need no certificate."""
+    from ..privacy.identity import SelfSigned
+    from ..privacy.keys import Keys  # cryptography takes a while to load
+
+    return {cid: Keys(SelfSigned(cid), run_id, method, cid) for cid in client_ids}
 
 
 def _calm() -> AbstractContextManager[Any]:

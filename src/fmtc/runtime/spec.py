@@ -110,6 +110,3 @@ class RunSpec:
             document["run"], settings, Path(document.get("folder", ".")), **rest, preflight=document["preflight"],
             random_state=document["random_state"], method_name=document["method"],
         )  # fmt: skip
-
-
-__all__ = ["RunSpec"]

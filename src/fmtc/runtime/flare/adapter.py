@@ -314,6 +314,3 @@ class FmtcExecutor(Executor):
         if isinstance(answer, Failure):
             self.log_error(fl_ctx, f"{answer.error}; see the kit's file of errors")
         return _reply(self.spec.run_id, message, answer)
-
-
-__all__ = ["FlareTransport", "FmtcController", "FmtcExecutor"]

@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from . import compat  # noqa: F401 (first: without FLARE it says what to install)
-
-# isort: split
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -22,16 +19,7 @@ from cryptography.x509.oid import NameOID
 from ...artifacts.files import check_form, check_schema, new_folder, read_file, read_json, write_file, write_json
 from ...artifacts.locks import held
 from ...errors import FileError, KitError, nearest_names
-from ...privacy.identity import (
-    AUTHORITY,
-    SITE,
-    Trust,
-    fingerprint_of,
-    load_certificate,
-    parse_key,
-    read_revoked,
-    rsa_key,
-)
+from ...privacy import identity
 from ..kitclient import SALT, read_salt
 from .enrol import (
     CERTIFICATES,
@@ -68,21 +56,16 @@ def found(plan: Plan, out: Path) -> Kit:
         home = folder / "authority"
         home.mkdir()
         write_json(home / "cert.json", root)
-        write_file(home / AUTHORITY, root["root_cert"].encode())
+        write_file(home / identity.AUTHORITY, root["root_cert"].encode())
         write_secret(home / SALT, secrets.token_hex(32))
-        made = {path: load_certificate(folder / COORDINATOR / path) for path in CERTIFICATES[COORDINATOR]}
-        issued = [_line(COORDINATOR, path, certificate) for path, certificate in made.items()]
+        made = {path: (folder / COORDINATOR / path).read_text() for path in CERTIFICATES[COORDINATOR]}
+        issued = [{"name": COORDINATOR, "path": path, "certificate": text} for path, text in made.items()]
         write_json(home / MEMBERS, {"kind": "fmtc members", "schema": 1, "plan": asdict(plan), "issued": issued})
         authority = Authority.read(home)
         authority.publish({}, plan.silos, ())
         authority.roster.write(folder / COORDINATOR / "server" / "startup")
         write_kit(folder / COORDINATOR, COORDINATOR, COORDINATOR, plan)
     return Kit.read(out / COORDINATOR)
-
-
-def _line(name: str, path: str, certificate: x509.Certificate) -> dict[str, Any]:
-    """A certificate in the authority's book."""
-    return {"name": name, "path": path, "certificate": as_pem(certificate), "fingerprint": fingerprint_of(certificate)}
 
 
 @dataclass(frozen=True)
@@ -107,7 +90,7 @@ class Authority:
             raise KitError(f"{folder} is not the authority/ folder that `fmtc federation init` made")
         file = folder / "cert.json"
         root = read_json(file, {"root_cert": str, "root_pri_key": str})
-        key = read_file(file, lambda _: parse_key(root["root_pri_key"].encode()))
+        key = read_file(file, lambda _: identity.parse_key(root["root_pri_key"].encode()))
         return cls(folder, certificate_in(root["root_cert"], str(file)), key)
 
     def held(self) -> contextlib.AbstractContextManager[None]:
@@ -123,21 +106,31 @@ class Authority:
         path = self.folder / MEMBERS
         book = read_json(path)
         check_schema(path, book, "fmtc members", 1)
-        line = {"name": str, "path": str, "certificate": str, "fingerprint": str}
-        check_form(path, book, {"plan": dict, "issued": [line]})
-        plan_in(path, book["plan"])
-        return dict(book)
+        check_form(path, book, {"plan": dict, "issued": [{"name": str, "path": str, "certificate": str}]})
+        return dict(book) | {"plan": plan_in(path, book["plan"])}
+
+    def _enter(self, **parts: Any) -> None:
+        """Write into the book of plan and certificates."""
+        book = self._book() | parts
+        write_json(self.folder / MEMBERS, book | {"plan": asdict(book["plan"])}, secret=True)
+
+    @property
+    def _issued(self) -> list[tuple[str, str, x509.Certificate]]:
+        """All certificates that were signed: whose, their place in a kit, and themselves."""
+        lines = self._book()["issued"]
+        return [(line["name"], line["path"], certificate_in(line["certificate"], MEMBERS)) for line in lines]
 
     @property
     def plan(self) -> Plan:
         """The plan, with the silos it has by now."""
-        return plan_in(self.folder / MEMBERS, self._book()["plan"])
+        plan: Plan = self._book()["plan"]
+        return plan
 
     def publish(self, silos: Mapping[str, str], planned: Sequence[str], gone: Sequence[x509.Certificate]) -> Roster:
         """Sign a new roster, with `gone` added to the certificates that no longer count."""
         number, lines, begins = 0, [], datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
         if (self.folder / ROSTER).exists():
-            last = read_revoked(self.roster.document["revoked"].encode(), self.certificate)
+            last = identity.read_revoked(self.roster.document["revoked"].encode(), self.certificate)
             number, lines, begins = self.roster.number + 1, list(last), last.last_update_utc
         if gone:  # OpenSSL takes the later of two lists, and counts in seconds
             begins = max(datetime.now(UTC).replace(microsecond=0), begins + timedelta(seconds=1))
@@ -149,7 +142,7 @@ class Authority:
         builder = x509.CertificateRevocationListBuilder(
             self.certificate.subject, begins, self.certificate.not_valid_after_utc, revoked_certificates=lines
         )
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(rsa_key(self.certificate))
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(identity.rsa_key(self.certificate))
         builder = builder.add_extension(x509.CRLNumber(number), False).add_extension(issuer, False)
         document = {
             "kind": "fmtc roster",
@@ -161,33 +154,22 @@ class Authority:
         }
         roster = Roster(signed(document, self.key))
         roster.write(self.folder)
-        book = self._book()
-        write_json(self.folder / MEMBERS, book | {"plan": book["plan"] | {"silos": list(planned)}})
-        (self.folder / MEMBERS).chmod(0o600)
+        self._enter(plan=replace(self.plan, silos=tuple(planned)))
         return roster
 
-    def _issue(self, name: str, path: str, subject: x509.Name, key: Any, others: x509.Extensions | None) -> str:
+    def _issue(
+        self, name: str, path: str, subject: x509.Name, key: Any, extensions: Iterable[tuple[x509.ExtensionType, bool]]
+    ) -> str:
         """Sign a certificate and enter it in the book; PEM."""
         now = datetime.now(UTC)
         ends = min(now + timedelta(days=DAYS), self.certificate.not_valid_after_utc)
         builder = x509.CertificateBuilder(self.certificate.subject, subject, key, x509.random_serial_number())
         builder = builder.not_valid_before(now).not_valid_after(ends)
-        if others is None:
-            alias = x509.SubjectAlternativeName([x509.DNSName(SITE + name)])
-            for extension, critical in (
-                (x509.BasicConstraints(False, None), True),
-                (x509.SubjectKeyIdentifier.from_public_key(key), False),
-                (x509.AuthorityKeyIdentifier.from_issuer_public_key(rsa_key(self.certificate)), False),
-                (alias, False),
-            ):
-                builder = builder.add_extension(extension, critical)
-        else:
-            for one in others:
-                builder = builder.add_extension(one.value, one.critical)
-        certificate = builder.sign(self.key, SHA256())
-        book = self._book()
-        write_json(self.folder / MEMBERS, book | {"issued": [*book["issued"], _line(name, path, certificate)]})
-        return as_pem(certificate)
+        for extension, critical in extensions:
+            builder = builder.add_extension(extension, critical)
+        text = as_pem(builder.sign(self.key, SHA256()))
+        self._enter(issued=[*self._book()["issued"], {"name": name, "path": path, "certificate": text}])
+        return text
 
     def check(self, requests: Mapping[str, Request], *, add: bool = False) -> list[str]:
         """Names of the plan with those of requests that can be signed; raises `KitError` for others.
@@ -227,13 +209,19 @@ class Authority:
         """Sign the keys of requests; an admission for each name. All of them, or none. Parameters as in `check`."""
         planned, silos = self.check(requests, add=add), self.roster.silos
         salt = read_salt(self.folder / SALT)
-        sealed = {name: seal(salt, asked.box, asked.fingerprint) for name, asked in requests.items()}
+        sealed = {name: seal(salt, asked.key) for name, asked in requests.items()}
         for name, asked in requests.items():
             subject = x509.Name([
-                x509.NameAttribute(NameOID.COMMON_NAME, SITE + name),
+                x509.NameAttribute(NameOID.COMMON_NAME, identity.SITE + name),
                 x509.NameAttribute(NameOID.ORGANIZATION_NAME, organisation(name)),
             ])  # fmt: skip
-            silos[name] = self._issue(name, "startup/client.crt", subject, asked.key, None)
+            extensions: tuple[tuple[x509.ExtensionType, bool], ...] = (
+                (x509.BasicConstraints(False, None), True),
+                (x509.SubjectKeyIdentifier.from_public_key(asked.key), False),
+                (x509.AuthorityKeyIdentifier.from_issuer_public_key(identity.rsa_key(self.certificate)), False),
+                (x509.SubjectAlternativeName([x509.DNSName(identity.SITE + name)]), False),
+            )
+            silos[name] = self._issue(name, "startup/client.crt", subject, asked.key, extensions)
         roster = self.publish(silos, planned, ())
         return {
             name: self._admission("silo", name, {"startup/client.crt": silos[name]}, roster, sealed[name])
@@ -241,7 +229,7 @@ class Authority:
         }
 
     def _admission(
-        self, role: str, name: str, certificates: Mapping[str, str], roster: Roster, sealed: dict[str, str] | None
+        self, role: str, name: str, certificates: Mapping[str, str], roster: Roster, sealed: str | None
     ) -> dict[str, Any]:
         return signed({
             "kind": "fmtc admission",
@@ -257,16 +245,16 @@ class Authority:
 
     def revoke(self, name: str, *, remove: bool = False) -> Roster:
         """Have no certificate of a party count any more; with `remove`, the plan no longer expects it either."""
-        lines = [line for line in self._book()["issued"] if line["name"] == name]
+        gone = [certificate for whose, _, certificate in self._issued if whose == name]
         planned, silos = list(self.plan.silos), self.roster.silos
-        if not lines and not (remove and name in planned):
-            known = sorted({line["name"] for line in self._book()["issued"]})
+        if not gone and not (remove and name in planned):
+            known = sorted({whose for whose, *_ in self._issued})
             raise KitError(f"{name!r} has no certificate; {nearest_names(name, known)}")
         silos.pop(name, None)
         if remove:
             planned = [other for other in planned if other != name]
-            replace(self.plan, silos=tuple(planned))
-        return self.publish(silos, planned, [certificate_in(line["certificate"], MEMBERS) for line in lines])
+            replace(self.plan, silos=tuple(planned))  # refuses to be without silos
+        return self.publish(silos, planned, gone)
 
     def renew(self, names: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
         """New certificates for the same keys, of some parties or of all; an admission for each name.
@@ -280,7 +268,8 @@ class Authority:
         known = [COORDINATOR, *silos]
         made: dict[str, dict[str, str]] = {}
         for name, path, old in self._to_renew(list(names) or known, known):
-            new = self._issue(name, path, old.subject, old.public_key(), old.extensions)
+            extensions = [(one.value, one.critical) for one in old.extensions]
+            new = self._issue(name, path, old.subject, old.public_key(), extensions)
             made.setdefault(name, {})[path] = new
         silos |= {name: texts["startup/client.crt"] for name, texts in made.items() if name != COORDINATOR}
         roster = self.publish(silos, self.plan.silos, ())
@@ -288,15 +277,15 @@ class Authority:
 
     def _to_renew(self, names: Sequence[str], known: Sequence[str]) -> list[tuple[str, str, x509.Certificate]]:
         """Name, place in the kit and last certificate of parties; refuses those that do not count any more."""
-        last = {(line["name"], line["path"]): line["certificate"] for line in self._book()["issued"]}
-        trust, found = Trust.read(self.folder), []
+        last = {(whose, path): certificate for whose, path, certificate in self._issued}
+        trust, found = identity.Trust.read(self.folder), []
         for name in names:
             if name not in known:
                 raise KitError(f"{name!r} has no certificate to renew; {nearest_names(name, known)}")
             for path in CERTIFICATES[_role(name)]:
                 if (name, path) not in last:
                     raise FileError(f"{self.folder / MEMBERS} is damaged: it lacks {path} of {name!r}")
-                old = certificate_in(last[name, path], MEMBERS)
+                old = last[name, path]
                 if trust.is_revoked(old):
                     raise KitError(f"the certificate of {name!r} was revoked; a revoked key is not signed again")
                 found.append((name, path, old))
@@ -304,9 +293,8 @@ class Authority:
 
     def _burnt(self) -> set[str]:
         """Fingerprints of the keys whose certificates were revoked."""
-        trust = Trust.read(self.folder)
-        lines = self._book()["issued"]
-        return {line["fingerprint"] for line in lines if trust.is_revoked(certificate_in(line["certificate"], MEMBERS))}
+        trust = identity.Trust.read(self.folder)
+        return {identity.fingerprint_of(one) for *_, one in self._issued if trust.is_revoked(one)}
 
 
 def _role(name: str) -> str:
@@ -323,6 +311,3 @@ def enrol(plan: Plan, out: Path) -> list[Kit]:
     for kit in kits:
         pin(kit, Roster.read(kit.startup))
     return [Kit.read(coordinator.path), *kits]
-
-
-__all__ = ["Authority", "enrol", "found"]

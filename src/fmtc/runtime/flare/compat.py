@@ -7,7 +7,7 @@ would need.
 This file imports nothing of fmtc: `serve.py` loads it by its path, in processes that run without fmtc.
 """
 
-# ruff: noqa: E402 (what is imported depends on the version)
+# ruff: noqa: E402, F401 (what is imported depends on the version, and is for others)
 from __future__ import annotations
 
 from importlib import metadata
@@ -16,9 +16,8 @@ from typing import Any
 VERIFIED = ("2.9.0",)  # whose inner parts were checked; pyproject.toml allows the same
 
 try:
-    import nvflare  # noqa: F401
+    import nvflare
     import psutil
-    from cryptography import x509
 except ImportError as error:
     raise ImportError("a federation of processes needs nvflare: pip install 'fmtc[federation]'") from error
 
@@ -113,15 +112,3 @@ BUILDERS: dict[str, dict[str, Any]] = {
     "nvflare.lighter.impl.signature.SignatureBuilder": {},
 }
 STATIC_BUILDERS = [*BUILDERS][:2]  # those that make no key and no certificate
-
-__all__ = [
-    "ALLOW_LOG_STREAMING", "ANSWERED", "AUTHORIZATION", "BUILDERS", "CLASS_ALLOW_LIST", "CLASS_LIST_ENFORCEMENT_MODE",
-    "CLIENT_MODULE", "COMM_CONFIG", "CONNECTION_SECURITY", "DENIED", "DXO", "HEARTBEAT_INTERVAL", "HEARTBEAT_TIMEOUT",
-    "INLINE_ARRAYS", "JOB_HEARTBEAT_INTERVAL", "JOB_OVER", "JOB_WAITS", "MAX_CLIENTS", "PEER",
-    "RESOURCES", "RIGHTS", "SERVER_MODULE", "STATIC_BUILDERS", "STORE", "TASK_REQUEST_INTERVAL", "TLS_USERS",
-    "VERIFIED", "ClientRequestProcessors",
-    "ConnManager", "Controller", "DataKind", "EventType", "Executor", "FederatedClientBase", "HandshakeKeys",
-    "Provisioner", "ReturnCode",
-    "SfmConnection", "Task", "Types", "UnknownFlareError", "from_shareable", "new_secure_session",
-    "prepare_builders", "prepare_project", "process_launcher", "psutil", "x509",
-]  # fmt: skip

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,57 +18,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import compat  # noqa: F401 (first: without FLARE it says what to install)
-
-# isort: split
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
+from cryptography.hazmat.primitives.asymmetric.padding import MGF1, OAEP
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, generate_private_key
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
 from ...artifacts.files import check_form, check_schema, read_file, read_json, tighten, write_file, write_json
 from ...artifacts.locks import held
 from ...errors import FileError, InputError, KitError, TrustError, UsageError
-from ...privacy.identity import (
-    AUTHORITY,
-    LEAST_BITS,
-    PINS,
-    REVOKED,
-    SITE,
-    Trust,
-    check_pins,
-    common_name,
-    fingerprint_of,
-    key_code,
-    load_certificate,
-    load_key,
-    parse_certificate,
-    read_pins,
-    read_revoked,
-    revoked_number,
-    roster_code,
-    rsa_key,
-    write_pins,
-)
+from ...privacy import identity
 from ..kitclient import SALT
 from .kits import ADMIN, LOCK, ROSTER, WAITING, Kit, make_silo, write_kit, write_secret
 from .plan import NAME, Plan, plan_in
 from .serve import ACCEPTED
 
 SUFFIX = ".admitted"  # of the file that goes to a silo
-NEXT_KEY, NEXT_BOX = "next.key", "next.box"  # beside a silo's certificate: the keys of a request that waits
+NEXT_KEY = "next.key"  # beside a silo's certificate: the key of a request that waits
+_SEAL = OAEP(MGF1(SHA256()), SHA256(), b"fmtc-salt")
 COORDINATOR = "coordinator"
-_PADDING = PSS(MGF1(SHA256()), PSS.DIGEST_LENGTH)
 # Certificates of a kit, by role, with their common names; a silo's follows from its name.
 CERTIFICATES: dict[str, dict[str, str | None]] = {
     "silo": {"startup/client.crt": None},
@@ -88,16 +56,16 @@ def _canonical(document: Mapping[str, Any]) -> bytes:
 
 def signed(document: dict[str, Any], key: RSAPrivateKey) -> dict[str, Any]:
     """The document with a signature of all its other parts."""
-    signature = key.sign(_canonical(document), _PADDING, SHA256())
-    return document | {"signature": base64.b64encode(signature).decode()}
+    return document | {"signature": base64.b64encode(identity.signature_of(_canonical(document), key)).decode()}
 
 
 def _check_signature(document: Mapping[str, Any], key: RSAPublicKey, what: str) -> None:
     try:
         signature = base64.b64decode(document["signature"], validate=True)
-        key.verify(signature, _canonical(document), _PADDING, SHA256())
-    except (InvalidSignature, ValueError):
-        raise TrustError(f"{what} was changed after it was signed, or is of somebody else") from None
+    except ValueError:
+        signature = b""
+    if not identity.is_signed(_canonical(document), signature, key):
+        raise TrustError(f"{what} was changed after it was signed, or is of somebody else")
 
 
 def as_pem(thing: Any) -> str:
@@ -108,7 +76,7 @@ def as_pem(thing: Any) -> str:
 def certificate_in(text: str, what: str) -> x509.Certificate:
     """The certificate in a part of a document."""
     try:
-        return parse_certificate(text.encode())
+        return identity.parse_certificate(text.encode())
     except Exception as error:  # whatever a parser raises, as in `read_file`
         raise FileError(f"{what} is damaged: {(str(error) or type(error).__name__).splitlines()[0]}") from None
 
@@ -146,12 +114,12 @@ class Roster:
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """SHA-256 of the public key of each silo that was admitted."""
-        return {name: fingerprint_of(certificate_in(text, "the roster")) for name, text in self.silos.items()}
+        return {name: identity.fingerprint_of(certificate_in(text, "the roster")) for name, text in self.silos.items()}
 
     @cached_property
     def code(self) -> str:
         """What two people compare on the telephone; all zeros while nobody is admitted."""
-        return roster_code(self.fingerprints) if self.silos else "0000-0000-0000-0000"
+        return identity.roster_code(self.fingerprints) if self.silos else "0000-0000-0000-0000"
 
     @classmethod
     def check(cls, document: Any, authority: x509.Certificate, what: Any = "the roster") -> Roster:
@@ -159,14 +127,15 @@ class Roster:
         check_schema(what, document, "fmtc roster", 1)
         form = {"number": int, "silos": {str: str}, "planned": [str], "revoked": str, "signature": str}
         check_form(what, document, form)
-        _check_signature(document, rsa_key(authority), str(what))
+        _check_signature(document, identity.rsa_key(authority), str(what))
         roster = cls(document)
-        revoked = Trust(authority, read_revoked(document["revoked"].encode(), authority, what))
+        revoked = identity.Trust(authority, identity.read_revoked(document["revoked"].encode(), authority, what))
         for name, text in roster.silos.items():
             one = certificate_in(text, str(what))
-            if common_name(one) != SITE + name or revoked.is_revoked(one) or name not in roster.planned:
+            wrong = identity.common_name(one) != identity.SITE + name
+            if wrong or revoked.is_revoked(one) or name not in roster.planned:
                 raise TrustError(f"{what} contradicts itself about silo {name!r}")
-        if revoked_number(revoked.revoked) != roster.number:
+        if identity.revoked_number(revoked.revoked) != roster.number:
             raise TrustError(f"{what} contradicts itself: its list of revoked certificates is of another day")
         return roster
 
@@ -174,19 +143,16 @@ class Roster:
     def read(cls, startup: Path) -> Roster:
         """The roster that a kit has."""
         path = startup / ROSTER
-        return cls.check(read_json(path), load_certificate(startup / AUTHORITY), path)
+        return cls.check(read_json(path), identity.load_certificate(startup / identity.AUTHORITY), path)
 
     def write(self, startup: Path) -> None:
         """Keep it in a kit, with the list of revoked certificates apart, for OpenSSL."""
-        write_json(startup / ROSTER, self.document)
+        write_json(startup / ROSTER, self.document, secret=True)
         self.write_revoked(startup)
 
     def write_revoked(self, startup: Path) -> None:
         """Keep only the list of revoked certificates."""
-        write_file(startup / REVOKED, self.document["revoked"].encode())
-        for name in (ROSTER, REVOKED):
-            if (startup / name).exists():
-                (startup / name).chmod(0o600)
+        write_file(startup / identity.REVOKED, self.document["revoked"].encode(), secret=True)
 
 
 def newer(old: Roster, new: Roster) -> bool:
@@ -209,21 +175,23 @@ def strangers(kit: Kit, roster: Roster) -> list[str]:
     roster : Roster
         One that the authority signed.
     """
-    return _strangers(kit.path, kit.name, load_certificate(kit.credentials[0]), roster)
+    return _strangers(kit.path, kit.name, identity.load_certificate(kit.credentials[0]), roster)
 
 
 def _strangers(folder: Path, name: str, certificate: x509.Certificate, roster: Roster) -> list[str]:
     shown = dict(roster.fingerprints)
     listed_as = shown.pop(name, None)
-    if listed_as != fingerprint_of(certificate):
+    if listed_as != identity.fingerprint_of(certificate):
         what = "does not name us" if listed_as is None else f"names another key ({listed_as[:16]}…) for us"
         raise TrustError(f"the roster of the federation {what}: ask the organiser what happened to silo {name!r}")
-    return check_pins(shown, read_pins(folder / PINS))
+    return identity.check_pins(shown, identity.read_pins(folder / identity.PINS))
 
 
 def pin(kit: Kit, roster: Roster) -> None:
     """Pin the keys of a roster that a person has accepted, and keep the roster."""
-    write_pins(kit.path / PINS, {name: found for name, found in roster.fingerprints.items() if name != kit.name})
+    identity.write_pins(
+        kit.path / identity.PINS, {name: found for name, found in roster.fingerprints.items() if name != kit.name}
+    )
     roster.write(kit.startup)
     write_secret(kit.startup / ACCEPTED, str(roster.number))
 
@@ -231,7 +199,7 @@ def pin(kit: Kit, roster: Roster) -> None:
 def accepted(kit: Kit) -> bool:
     """Whether the person at a silo has accepted the roster that its kit has."""
     file = kit.startup / ACCEPTED
-    return file.exists() and read_file(file, _word) == str(Roster.read(kit.startup).number)
+    return file.exists() and read_file(file, bytes.strip) == str(Roster.read(kit.startup).number).encode()
 
 
 def receive(kit: Kit, document: Any, what: Any = "the roster") -> Roster:
@@ -241,7 +209,7 @@ def receive(kit: Kit, document: Any, what: Any = "the roster") -> Roster:
     accepts its members, see `strangers` and `pin`.
     """
     try:
-        roster = Roster.check(document, load_certificate(kit.startup / AUTHORITY), what)
+        roster = Roster.check(document, identity.load_certificate(kit.startup / identity.AUTHORITY), what)
     except InputError as error:
         raise TrustError(f"the roster that came is no roster: {error}") from None
     known = Roster.read(kit.startup)
@@ -294,18 +262,12 @@ def request(folder: Path, name: str = "", *, force: bool = False) -> dict[str, A
     startup.mkdir(parents=True, exist_ok=True)
     for place in (folder, startup):
         place.chmod(0o700)
-    key, box = generate_private_key(65537, 2048), X25519PrivateKey.generate()
+    key = generate_private_key(65537, 2048)
     text = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()).decode()
     write_secret(startup / NEXT_KEY, text.strip())
-    write_secret(startup / NEXT_BOX, box.private_bytes_raw().hex())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, SITE + name)])
-    document = signed({
-        "kind": "fmtc request",
-        "schema": 1,
-        "name": name,
-        "request": as_pem(x509.CertificateSigningRequestBuilder(subject).sign(key, SHA256())),
-        "box": box.public_key().public_bytes_raw().hex(),
-    }, key)  # fmt: skip
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, identity.SITE + name)])
+    asked = x509.CertificateSigningRequestBuilder(subject).sign(key, SHA256())
+    document = {"kind": "fmtc request", "schema": 2, "request": as_pem(asked)}
     write_json(folder / WAITING, document)
     return document
 
@@ -316,32 +278,29 @@ class Request:
 
     name: str
     key: RSAPublicKey
-    box: X25519PublicKey
     fingerprint: str
 
     @cached_property
     def code(self) -> str:
         """What organiser and silo compare on the telephone."""
-        return key_code(self.fingerprint)
+        return identity.key_code(self.fingerprint)
 
     @classmethod
     def check(cls, document: Any, what: Any = "the request") -> Request:
-        """A request that was read from JSON; raises `TrustError` where its parts are not of one hand."""
-        check_schema(what, document, "fmtc request", 1)
-        check_form(what, document, {"name": str, "request": str, "box": str, "signature": str})
+        """A request that was read from JSON; raises `TrustError` where its key did not sign it."""
+        check_schema(what, document, "fmtc request", 2)
+        check_form(what, document, {"request": str})
         try:
             asked = x509.load_pem_x509_csr(document["request"].encode())
-            box = X25519PublicKey.from_public_bytes(bytes.fromhex(document["box"]))
-            X25519PrivateKey.generate().exchange(box)  # as `seal` will: not every number is a key
+            name = identity.common_name(asked).removeprefix(identity.SITE)
         except ValueError as error:
             raise FileError(f"{what} is damaged: {str(error).splitlines()[0]}") from None
         key = asked.public_key()
-        if not isinstance(key, RSAPublicKey) or key.key_size < LEAST_BITS:
-            raise KitError(f"{what} is for a key that is not RSA of at least {LEAST_BITS} bits")
+        if not isinstance(key, RSAPublicKey) or key.key_size < identity.LEAST_BITS:
+            raise KitError(f"{what} is for a key that is not RSA of at least {identity.LEAST_BITS} bits")
         if not asked.is_signature_valid:
             raise TrustError(f"{what} is not signed by the key that it names")
-        _check_signature(document, key, str(what))
-        return cls(document["name"], key, box, fingerprint_of(asked))
+        return cls(name, key, identity.fingerprint_of(asked))
 
 
 def accept(document: Any, folder: Path, what: Any = "the admission") -> Kit:
@@ -370,23 +329,23 @@ def _accept_admission(document: Any, folder: Path, what: Any) -> Kit:
     check_schema(what, document, "fmtc admission", 1)
     check_form(what, document, {
         "role": str, "name": str, "certificates": {str: str}, "authority": str, "plan": dict,
-        "roster": dict, "sealed": ({"key": str, "nonce": str, "salt": str}, None), "signature": str,
+        "roster": dict, "sealed": (str, None), "signature": str,
     })  # fmt: skip
     authority = certificate_in(document["authority"], str(what))
-    _check_signature(document, rsa_key(authority), str(what))
+    _check_signature(document, identity.rsa_key(authority), str(what))
     role, name = document["role"], document["name"]
     startup = folder / ("server/startup" if role == COORDINATOR else "startup")
-    if (startup / AUTHORITY).exists() and load_certificate(startup / AUTHORITY) != authority:
+    if (startup / identity.AUTHORITY).exists() and identity.load_certificate(startup / identity.AUTHORITY) != authority:
         raise TrustError(f"{what} is of another authority than the kit {folder}")
     if set(document["certificates"]) != set(CERTIFICATES.get(role, ())):
         raise FileError(f"{what} is damaged: it holds other certificates than those of a {role}")
     plan = plan_in(what, document["plan"])
     roster = Roster.check(document["roster"], authority, what)
-    trust = Trust(authority, read_revoked(document["roster"]["revoked"].encode(), authority))
+    trust = identity.Trust(authority, identity.read_revoked(document["roster"]["revoked"].encode(), authority))
     for path, text in document["certificates"].items():
         certificate = certificate_in(text, str(what))
         trust.check(name, certificate.public_bytes(Encoding.DER), datetime.now(UTC), CERTIFICATES[role][path])
-        _check_key(folder, path, certificate, what)
+        key = _key_file(folder, path, certificate, what)
     if role == COORDINATOR:
         kit = Kit.read(folder, role)
         for path, text in document["certificates"].items():
@@ -395,30 +354,26 @@ def _accept_admission(document: Any, folder: Path, what: Any) -> Kit:
             roster.write(kit.startup)
         tighten(folder / "server" / "startup")
         return write_kit(folder, role, name, replace(kit.plan, silos=roster.planned))
-    return _accept_as_silo(document, folder, plan, roster, what)
+    return _accept_as_silo(document, folder, (plan, roster), key, what)
 
 
-def _check_key(folder: Path, path: str, certificate: x509.Certificate, what: Any) -> None:
-    """Refuse a certificate for a key that is not here."""
+def _key_file(folder: Path, path: str, certificate: x509.Certificate, what: Any) -> Path:
+    """The file with the key of a certificate; refuses one for a key that is not here."""
     place = (folder / path).parent
     for file in (place / NEXT_KEY, (folder / path).with_suffix(".key")):
-        if file.exists() and _is_key_of(file, certificate):
-            return
+        if file.exists() and identity.is_key_of(file, certificate):
+            return file
     raise KitError(
-        f"{what} is the answer to another request: its key ({fingerprint_of(certificate)[:16]}…) is not here"
+        f"{what} is the answer to another request: its key ({identity.fingerprint_of(certificate)[:16]}…) is not here"
     )
 
 
-def _is_key_of(file: Path, certificate: x509.Certificate) -> bool:
-    """Whether a file holds the private key of a certificate."""
-    return load_key(file).public_key() == certificate.public_key()
-
-
-def _accept_as_silo(document: dict[str, Any], folder: Path, plan: Plan, roster: Roster, what: Any) -> Kit:
-    name, startup = document["name"], folder / "startup"
-    asked = read_json(folder / WAITING, {"name": str}) if (folder / WAITING).exists() else {"name": ""}
-    if asked["name"] not in ("", name):
-        raise KitError(f"{what} is for silo {name!r}, and this folder asked for {asked['name']!r}")
+def _accept_as_silo(document: dict[str, Any], folder: Path, told: tuple[Plan, Roster], key: Path, what: Any) -> Kit:
+    name, startup, (plan, roster) = document["name"], folder / "startup", told
+    waiting = folder / WAITING
+    asked = Request.check(read_json(waiting), waiting).name if waiting.exists() else ""
+    if asked not in ("", name):
+        raise KitError(f"{what} is for silo {name!r}, and this folder asked for {asked!r}")
     if name not in plan.silos or name not in roster.silos:
         raise KitError(f"{what} is damaged: silo {name!r} is not in its plan or roster")
     if (folder / "kit.json").exists():
@@ -428,19 +383,17 @@ def _accept_as_silo(document: dict[str, Any], folder: Path, plan: Plan, roster: 
         if not newer(known := Roster.read(startup), roster):
             roster = known
     certificate = certificate_in(document["certificates"]["startup/client.crt"], str(what))
-    salt = _opened(document["sealed"], startup / NEXT_BOX, fingerprint_of(certificate))
+    salt = _opened(document["sealed"], key)
     if salt is None and not (folder / SALT).exists():
         raise KitError(f"{what} lacks the silos' common secret; ask the organiser to admit the request again")
     _strangers(folder, name, certificate, roster)  # before anything is written
     make_silo(plan, name, folder)
-    write_file(startup / AUTHORITY, document["authority"].encode())
+    write_file(startup / identity.AUTHORITY, document["authority"].encode())
     if salt is not None:
         write_secret(folder / SALT, salt)
-    next_key = startup / NEXT_KEY
-    if next_key.exists() and _is_key_of(next_key, certificate):
-        os.replace(next_key, startup / "client.key")
-        for path in (startup / NEXT_BOX, folder / WAITING):
-            path.unlink(missing_ok=True)
+    if key.name == NEXT_KEY:
+        os.replace(key, startup / "client.key")
+        waiting.unlink(missing_ok=True)
     write_file(startup / "client.crt", document["certificates"]["startup/client.crt"].encode())
     roster.write(startup)
     kit = write_kit(folder, "silo", name, plan)
@@ -454,34 +407,14 @@ def _accept_as_silo(document: dict[str, Any], folder: Path, plan: Plan, roster: 
 # ------------------------------------------------------------------------------------------ the silos' common secret
 
 
-def seal(salt: str, box: X25519PublicKey, fingerprint: str) -> dict[str, str]:
-    """The salt, for the holder of one box key alone: X25519 with a key for once, HKDF-SHA256, AES-256-GCM."""
-    once, nonce = X25519PrivateKey.generate(), secrets.token_bytes(12)
-    cipher = AESGCM(_shared(once, box, fingerprint))
-    sealed = cipher.encrypt(nonce, salt.encode(), fingerprint.encode())
-    return {"key": once.public_key().public_bytes_raw().hex(), "nonce": nonce.hex(), "salt": sealed.hex()}
+def seal(salt: str, key: RSAPublicKey) -> str:
+    """The salt, for the holder of one private key alone (RSA-OAEP)."""
+    return key.encrypt(salt.encode(), _SEAL).hex()
 
 
-def _opened(sealed: Mapping[str, str] | None, box: Path, fingerprint: str) -> str | None:
-    """Undo `_seal`; None where nothing was sealed, or the key is gone because it was opened before."""
-    if sealed is None or not box.exists():
-        return None
-    key = read_file(box, lambda content: X25519PrivateKey.from_private_bytes(bytes.fromhex(_word(content))))
+def _opened(sealed: str | None, key: Path) -> str | None:
+    """Undo `seal`; None where nothing was sealed."""
     try:
-        shared = _shared(key, X25519PublicKey.from_public_bytes(bytes.fromhex(sealed["key"])), fingerprint)
-        nonce, content = bytes.fromhex(sealed["nonce"]), bytes.fromhex(sealed["salt"])
-        return AESGCM(shared).decrypt(nonce, content, fingerprint.encode()).decode("ascii")
-    except (InvalidTag, ValueError):
+        return sealed and identity.load_key(key).decrypt(bytes.fromhex(sealed), _SEAL).decode("ascii")
+    except ValueError:
         raise TrustError("the silos' common secret in the admission was not made for this silo") from None
-
-
-def _word(content: bytes) -> str:
-    return content.decode("ascii").strip()
-
-
-def _shared(own: X25519PrivateKey, other: X25519PublicKey, fingerprint: str) -> bytes:
-    info = b"fmtc-salt-1" + bytes.fromhex(fingerprint)
-    return HKDF(SHA256(), 32, None, info).derive(own.exchange(other))
-
-
-__all__ = ["Request", "Roster", "accept", "accepted", "pin", "receive", "request", "strangers"]

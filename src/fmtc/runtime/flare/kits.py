@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -19,13 +18,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...artifacts.files import check_form, check_schema, read_json, tighten, write_json
+from ...artifacts.files import check_form, check_schema, read_json, tighten, write_file, write_json
 from ...artifacts.locks import held
 from ...errors import FederationError, KitError, TrustError
-from ...privacy.identity import AUTHORITY, REVOKED, Trust, common_name, load_certificate, load_key
+from ...privacy.identity import AUTHORITY, REVOKED, Trust, common_name, is_key_of, load_certificate, validity
 from ..kitclient import SALT, read_salt
 from . import compat
-from .plan import Plan, is_loopback, organisation, plan_in
+from .plan import ASK_FOR_ANOTHER, Plan, is_loopback, organisation, plan_in
 
 KIT_FORMAT = 2
 KIT_FILE = "kit.json"
@@ -39,7 +38,6 @@ EXECUTOR = "fmtc.runtime.flare.adapter.FmtcExecutor"
 RESOURCES = "resources.json"  # in `local`: which classes a job may use, and FLARE's own components
 RESOURCES_TEMPLATE = "resources.template.json"  # the coordinator's, before it is known where the server keeps its jobs
 STORE = "{store}"  # in that template: where the server keeps its jobs
-ASK_FOR_ANOTHER = "ask the organiser of the federation for a new one (`fmtc federation request` makes the request)"
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,6 @@ class Kit:
     role: str  # "silo" or "coordinator"
     name: str
     plan: Plan
-    expires: datetime
 
     @property
     def site(self) -> str:
@@ -79,6 +76,11 @@ class Kit:
         return self.startup / f"{name}.crt", self.startup / f"{name}.key"
 
     @property
+    def expires(self) -> datetime:
+        """Until when the certificate is valid."""
+        return validity(self.credentials[0])[1]
+
+    @property
     def salt(self) -> str:
         """The secret that all silos share and the coordinator does not have."""
         return read_salt(self.path / SALT)
@@ -100,13 +102,9 @@ class Kit:
             )
         about = read_json(file)
         check_schema(file, about, "fmtc kit", KIT_FORMAT)
-        check_form(file, about, {"role": str, "name": str, "plan": dict, "expires": str})
-        plan = plan_in(file, about["plan"])
-        try:
-            kit = cls(path, about["role"], about["name"], plan, datetime.fromisoformat(about["expires"]))
-        except ValueError as error:
-            raise KitError(f"{file} is damaged: {error}") from None
-        if (kit.role, kit.name) not in [("coordinator", "coordinator"), *(("silo", silo) for silo in plan.silos)]:
+        check_form(file, about, {"role": str, "name": str, "plan": dict})
+        kit = cls(path, about["role"], about["name"], plan_in(file, about["plan"]))
+        if (kit.role, kit.name) not in [("coordinator", "coordinator"), *(("silo", silo) for silo in kit.plan.silos)]:
             raise KitError(f"{file} is damaged: {kit.role} {kit.name!r} is not in the plan")
         if role is not None and kit.role != role:
             raise KitError(f"{path} is the kit of a {kit.role}, not of a {role}")
@@ -124,7 +122,7 @@ class Kit:
         for file in files:
             if not file.is_file():
                 raise KitError(f"{file} is missing: nobody takes part without a certificate; {ASK_FOR_ANOTHER}")
-        if wrong := mixed_up(self):
+        if wrong := self.mixed_up():
             raise KitError(f"{wrong}; {ASK_FOR_ANOTHER}")
         now, (begins, ends) = datetime.now(UTC), validity(self.credentials[0])
         if now > ends:
@@ -140,33 +138,38 @@ class Kit:
         if Trust.read(self.startup).is_revoked(load_certificate(self.credentials[0])):
             raise TrustError(f"the certificate of {self.name!r} was revoked; the organiser can say why")
 
+    def mixed_up(self) -> str:
+        """What does not belong together in the kit, in a sentence; empty where everything does."""
+        crt, key = self.credentials
+        try:
+            certificate, authority = load_certificate(crt), load_certificate(self.startup / AUTHORITY)
+            fits = is_key_of(key, certificate)
+        except KitError as error:
+            return f"certificate, key or rootCA.pem in {self.startup} is damaged: {error}"
+        if not fits:
+            return f"{key.name} is not the key of {crt.name} in {self.startup}"
+        if not Trust(authority).signed(certificate):
+            return f"{crt.name} in {self.startup} is of another federation: the authority of this kit did not sign it"
+        name = common_name(certificate)
+        if name != self.site:
+            return f"{crt.name} in {self.startup} is for {name!r}, this is the kit of {self.site!r}"
+        return ""
 
-def validity(path: Path) -> tuple[datetime, datetime]:
-    """From when to when a certificate is valid."""
-    certificate = load_certificate(path)
-    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    def altered(self) -> list[str]:
+        """What differs in FLARE's files from what fmtc writes there, but for where it dials; each in a few words.
 
-
-def mixed_up(kit: Kit) -> str:
-    """What does not belong together in a kit, in a sentence; empty where everything does."""
-    from cryptography.exceptions import InvalidSignature
-
-    crt, key = kit.credentials
-    try:
-        certificate, authority = load_certificate(crt), load_certificate(kit.startup / AUTHORITY)
-        private = load_key(key)
-    except KitError as error:
-        return f"certificate, key or rootCA.pem in {kit.startup} is damaged: {error}"
-    if private.public_key() != certificate.public_key():
-        return f"{key.name} is not the key of {crt.name} in {kit.startup}"
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return f"{crt.name} in {kit.startup} is of another federation: the authority of this kit did not sign it"
-    name = common_name(certificate)
-    if name != kit.site:
-        return f"{crt.name} in {kit.startup} is for {name!r}, this is the kit of {kit.site!r}"
-    return ""
+        They say which classes a job may use, that it brings no code, and that all connections are of mutual TLS.
+        """
+        found = []
+        with tempfile.TemporaryDirectory() as scratch:
+            made = flare_files(self.plan, self.role, self.name, Path(scratch))
+            for file in sorted(made.rglob("*.json")):
+                name = file.relative_to(made)
+                theirs, ours = _rules(self.workspace / name), _rules(file)
+                changed = sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
+                found += [f"{', '.join(changed)} in {self.workspace / name} changed"] if changed else []
+        code = self.workspace / "local" / "custom"
+        return [*found, f"{code} holds code that FLARE would load"] if code.exists() else found
 
 
 # ----------------------------------------------------------------------------------------------------- making them
@@ -174,19 +177,20 @@ def mixed_up(kit: Kit) -> str:
 
 def write_kit(folder: Path, role: str, name: str, plan: Plan) -> Kit:
     """Write what makes a folder with a certificate a kit, and a note on what it is for."""
-    workspace = folder / "server" if role == "coordinator" else folder
-    certificate = workspace / "startup" / ("server.crt" if role == "coordinator" else "client.crt")
-    _write_readme(folder, workspace, plan, role, name)
-    about = {
-        "kind": "fmtc kit",
-        "schema": KIT_FORMAT,
-        "role": role,
-        "name": name,
-        "plan": asdict(plan),
-        "expires": validity(certificate)[1].isoformat(),
-    }
-    write_json(folder / KIT_FILE, about)
-    (folder / KIT_FILE).chmod(0o600)
+    for theirs in folder.rglob("readme.txt"):  # FLARE's words about scripts that are not here
+        theirs.unlink()
+    if role == "coordinator":
+        who, command = "the coordinator", "coordinate --kit FOLDER -k 4 --out run"
+    else:
+        who, command = f"silo {name}", "join --kit FOLDER --data FILE --out ours"
+    text = (
+        f"The kit of {who} in the federation {plan.name}, which meets at {plan.host}:{plan.port}.\n"
+        f"It holds a private key: keep it to yourself.\n\n"
+        f"    fmtc {command}\n    fmtc doctor --kit FOLDER\n"
+    )
+    (folder / "README.txt").write_text(text, encoding="utf-8")
+    about = {"kind": "fmtc kit", "schema": KIT_FORMAT, "role": role, "name": name, "plan": asdict(plan)}
+    write_json(folder / KIT_FILE, about, secret=True)
     return Kit.read(folder)
 
 
@@ -209,23 +213,6 @@ def make_silo(plan: Plan, name: str, folder: Path) -> None:
             shutil.copytree(made / part, folder / part, dirs_exist_ok=True)
         (folder / "transfer").mkdir(exist_ok=True)
     tighten(folder)
-
-
-def altered(kit: Kit) -> list[str]:
-    """What differs in FLARE's files of a kit from what fmtc writes there, but for where it dials; each in a few words.
-
-    They say which classes a job may use, that it brings no code, and that all connections are of mutual TLS.
-    """
-    found = []
-    with tempfile.TemporaryDirectory() as scratch:
-        made = flare_files(kit.plan, kit.role, kit.name, Path(scratch))
-        for file in sorted(made.rglob("*.json")):
-            name = file.relative_to(made)
-            theirs, ours = _rules(kit.workspace / name), _rules(file)
-            changed = sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
-            found += [f"{', '.join(changed)} in {kit.workspace / name} changed"] if changed else []
-    code = kit.workspace / "local" / "custom"
-    return [*found, f"{code} holds code that FLARE would load"] if code.exists() else found
 
 
 def _rules(file: Path) -> dict[str, Any]:
@@ -323,27 +310,6 @@ def _edit(path: Path, place: tuple[str | int, ...], value: Any) -> None:
     write_json(path, document)
 
 
-def _write_readme(kit: Path, workspace: Path, plan: Plan, role: str, name: str) -> None:
-    """Say what a kit is for, instead of FLARE's words about scripts that are not here."""
-    for theirs in workspace.rglob("readme.txt"):
-        theirs.unlink()
-    if role == "coordinator":
-        who, command = "the coordinator", "coordinate --kit FOLDER -k 4 --out run"
-    else:
-        who, command = f"silo {name}", "join --kit FOLDER --data FILE --out ours"
-    text = (
-        f"The kit of {who} in the federation {plan.name}, which meets at {plan.host}:{plan.port}.\n"
-        f"It holds a private key: keep it to yourself.\n\n"
-        f"    fmtc {command}\n    fmtc doctor --kit FOLDER\n"
-    )
-    (kit / "README.txt").write_text(text, encoding="utf-8")
-
-
 def write_secret(path: Path, text: str) -> None:
     """A line that only the owner of the file can read."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="ascii") as stream:
-        stream.write(text + "\n")
-
-
-__all__ = ["Kit", "KitError", "make_coordinator", "make_silo", "mixed_up", "write_kit"]
+    write_file(path, f"{text}\n".encode("ascii"), secret=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,6 @@ import scipy.sparse as sp
 
 from ...errors import ClientError
 from ...privacy.ledger import LEDGER, read_lines
-from ..clock import SYSTEM, Clock
 from ..conductor import RESULT, read_record
 from ..driver import RunRecord
 from ..events import at_silo
@@ -41,14 +41,8 @@ class LocalFederation:
         One for each client.
     rows : mapping of client id to array, optional
         Rows of clients whose source names no file. Each client's rows go to its own kit, which only this user can read.
-    port : int, optional
-        Where the silos dial; a free one if left out.
     lost_after : float
         Seconds without a sign of life after which a silo counts as lost.
-    tend : bool
-        Start a silo's process again when it has ended.
-    clock : Clock
-        What tells the time.
     """
 
     def __init__(
@@ -56,25 +50,24 @@ class LocalFederation:
         sources: Iterable[ClientSource],
         *,
         rows: Mapping[str, Any] | None = None,
-        port: int | None = None,
         lost_after: float = 10.0,
-        tend: bool = True,
-        clock: Clock = SYSTEM,
     ):
         self.sources = {str(place): source for place, source in enumerate(sources, start=1)}
         self.rows = {} if rows is None else dict(rows)
-        self.port, self.lost_after, self.tends, self.clock = port, lost_after, tend, clock
+        self.lost_after = lost_after
         self.processes: dict[str, Process] = {}  # by client id
         self.kits: dict[str, Kit] = {}
         self.party = secrets.token_hex(8)
 
     def __enter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory(prefix="fmtc-", ignore_cleanup_errors=True)
-        self.folder = Path(self._folder.name)
-        try:
-            plan = Plan("local", "localhost", self.port or free_port(), tuple(self.sources), self.lost_after)
+        with ExitStack() as stack:
+            made = stack.enter_context(TemporaryDirectory(prefix="fmtc-", ignore_cleanup_errors=True))
+            self.folder = Path(made)
+            stack.callback(lambda: stop_all(self.processes.values()))
+            plan = Plan("local", "localhost", free_port(), tuple(self.sources), self.lost_after)
             first, *others = enrol(plan, self.folder / "kits")
-            self.coordinator = Coordinator(first, clock=self.clock)
+            self.coordinator = Coordinator(first)
+            stack.callback(self.coordinator.close)
             sites = {source.client_id: name for name, source in self.sources.items()}
             for kit in others:
                 source = replace(self.sources[kit.name], sites=sites)
@@ -85,18 +78,11 @@ class LocalFederation:
                 self.kits[source.client_id] = kit
             for cid in self.kits:
                 self.start(cid)
-        except BaseException:
-            self.__exit__()
-            raise
+            self._kept = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            if hasattr(self, "coordinator"):
-                self.coordinator.close()
-        finally:
-            stop_all(self.processes.values())
-            self._folder.cleanup()
+        self._kept.close()
 
     def start(self, cid: str) -> None:
         """Start the process of a client."""
@@ -104,28 +90,16 @@ class LocalFederation:
 
     def _tend(self) -> None:
         for cid, process in self.processes.items():
-            if self.tends and not process.alive:
+            if not process.alive:
                 self.start(cid)
 
-    def run(
-        self,
-        settings: Any,
-        *,
-        weights: Mapping[str, float] | None = None,
-        min_clients: int | None = None,
-        deadline: float = 600.0,
-        wait: float = 60.0,
-        listen: Listener = lambda event: None,
-        method: str = "",
-    ) -> RunRecord:
-        """One run of the federation, to its end. Parameters are those of `RunSpec`; `listen` is that of `supervise`."""
+    def run(self, settings: Any, *, listen: Listener = lambda event: None, **how: Any) -> RunRecord:
+        """One run of the federation, to its end; `how` is of `RunSpec`, and `listen` is that of `supervise`."""
         run_id = secrets.token_hex(8)
         folder = self.folder / f"run-{run_id}"
         folder.mkdir()
         ids = {name: source.client_id for name, source in self.sources.items()}
-        self.spec = RunSpec(
-            run_id, settings, folder, min_clients, weights, deadline, wait, client_ids=ids, method_name=method
-        )
+        self.spec = RunSpec(run_id, settings, folder, client_ids=ids, **{"wait": 60.0} | how)
         return self.resume(listen)
 
     def resume(self, listen: Listener = lambda event: None) -> RunRecord:
@@ -163,6 +137,3 @@ def write_rows(path: Path, X: Any) -> Path:
         else:
             np.save(stream, X, allow_pickle=False)
     return path
-
-
-__all__ = ["LocalFederation"]

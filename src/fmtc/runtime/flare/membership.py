@@ -14,7 +14,7 @@ from ..events import Event, at_silo
 from ..kitclient import RESULT, STATES, ClientSource, finish_alone, read_client_result
 from ..spec import RunSpec
 from . import serve
-from .connection import reachable, refusal
+from .doctor import reachable, refusal
 from .enrol import Roster, accepted, receive, strangers
 from .kits import Kit
 from .processes import Process
@@ -82,12 +82,6 @@ class Membership:
             roster = receive(self.kit, document, "the roster that the coordinator handed us")
         self.kit.check()
         return roster
-
-    def _check(self, roster: Roster) -> None:
-        """Raise `TrustError` where nobody here has accepted a roster: then nothing leaves."""
-        unknown = strangers(self.kit, roster)
-        if unknown or not accepted(self.kit):
-            raise TrustError(f"silo {listed(unknown)} of the roster {roster.code} was not accepted; nothing was sent")
 
     def _start(self) -> None:
         self.process = self.start(self.kit, self.party)
@@ -188,7 +182,9 @@ class Membership:
         roster = self._receive()
         if strangers(self.kit, roster) or not accepted(self.kit):
             yield {"event": "roster", "roster": roster}
-        self._check(roster)
+        unknown = strangers(self.kit, roster)
+        if unknown or not accepted(self.kit):  # then nothing leaves
+            raise TrustError(f"silo {listed(unknown)} of the roster {roster.code} was not accepted; nothing was sent")
         self._start()
 
     @property
@@ -217,6 +213,3 @@ class Membership:
             if finish_alone(folder, self.clock) or folder.name in self._over:
                 self._over.setdefault(folder.name, {})
                 self.deliver(folder.name)
-
-
-__all__ = ["Membership"]

@@ -15,6 +15,7 @@ from ...errors import FileError, KitError
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
+ASK_FOR_ANOTHER = "ask the organiser of the federation for a new one (`fmtc federation request` makes the request)"
 RESERVED = ("coordinator", "authority")  # folders that `provision` makes beside the silos' kits
 
 
@@ -119,6 +120,3 @@ def read_plan(path: Path) -> Plan:
     if not isinstance(document["silos"], list):
         raise KitError(f'{path}: silos must be a list of names, such as ["north", "south"], got {document["silos"]!r}')
     return Plan(**document | {"silos": tuple(document["silos"])})
-
-
-__all__ = ["KitError", "Plan", "read_plan"]

@@ -145,6 +145,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-__all__ = ["Process", "check_port", "free_port", "quiet", "stop_all"]

@@ -59,7 +59,7 @@ def load_compat() -> Any:
 
 def teller(workspace: Path) -> Callable[..., None]:
     """What adds an event to the channel of a kit."""
-    append = runpy.run_path(str(Path(__file__).parents[1] / "lines.py"))["append"]
+    append = runpy.run_path(str(Path(__file__).parents[2] / "artifacts" / "lines.py"))["append"]
 
     def tell(kind: str, /, **facts: Any) -> None:
         append(workspace / EVENTS, {"time": time.time(), "event": kind, **facts})

@@ -7,11 +7,11 @@ import json
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from ...artifacts.files import read_json
+from ...artifacts.files import read_json, write_json
 from ...errors import ClientError, DifferError, FederationError, InputError, ServerLostError, TrustError
 from ..clock import SYSTEM, Clock
 from ..conductor import finished, unconfirmed
@@ -19,8 +19,9 @@ from ..driver import quorum
 from ..events import EVENTS, OF_PROCESS, Channel, Event, at_coordinator
 from ..spec import RunSpec
 from . import compat
-from .jobs import write_job
-from .kits import ADMIN, RESOURCES, RESOURCES_TEMPLATE, STORE, Kit
+from .adapter import TASK
+from .kits import ADMIN, CONTROLLER, EXECUTOR, RESOURCES, RESOURCES_TEMPLATE, STORE, Kit
+from .plan import Plan
 from .processes import Process, check_port, quiet
 
 Listener = Callable[[Event], None]
@@ -144,6 +145,52 @@ class Coordinator:
                 if left == 0:
                     raise ServerLostError(f"{type(error).__name__}: {error}") from error
                 self.clock.sleep(1.0)
+
+
+# ------------------------------------------------------------------------------------------------------------- jobs
+
+
+def write_job(folder: Path, spec: RunSpec, plan: Plan, present: Collection[str]) -> Path:
+    """Write a job for the silos that are present; the folder it is in."""
+    sites = plan.sites
+    names = [sites[silo] for silo in sorted(present)]
+    controller = {
+        "spec": spec.to_dict(),
+        "sites": {spec.client_ids.get(silo, silo): site for silo, site in sites.items()},
+        "lost_after": plan.lost_after,
+    }
+    apps = {"coordinator": ["server"], "silo": names}  # a silo does not get the coordinator's part
+    for app in apps:
+        (folder / app / "config").mkdir(parents=True)
+    write_json(
+        folder / "meta.json", {"name": "fmtc", "min_clients": len(names), "resource_spec": {}, "deploy_map": apps}
+    )
+    write_json(
+        folder / "coordinator" / "config" / "config_fed_server.json",
+        {
+            "format_version": 2,
+            **compat.INLINE_ARRAYS,
+            "server": {compat.TASK_REQUEST_INTERVAL: polling(len(names))},
+            "workflows": [{"id": "fmtc", "path": CONTROLLER, "args": controller}],
+            "components": [],
+        },
+    )
+    write_json(
+        folder / "silo" / "config" / "config_fed_client.json",
+        {
+            "format_version": 2,
+            **compat.INLINE_ARRAYS,
+            compat.JOB_HEARTBEAT_INTERVAL: plan.lost_after / 10,
+            "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {"spec": spec.for_silo()}}}],
+            "components": [],
+        },
+    )
+    return folder
+
+
+def polling(sites: int) -> float:
+    """Seconds between two requests of a silo for work: short with few silos, longer with many."""
+    return min(2.0, max(0.05, 0.01 * sites))
 
 
 # ------------------------------------------------------------------------------------------------------ supervision
@@ -324,6 +371,3 @@ class _Watch:
         if kind in ("", "done"):  # nothing was said, or not to all silos
             kind, why = "gone", f"a process of the job was lost ({status})"
         return Ending(kind, rounds, why)
-
-
-__all__ = ["Coordinator", "DifferError", "Listener", "ServerLostError", "supervise"]

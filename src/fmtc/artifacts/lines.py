@@ -1,6 +1,6 @@
 """An append-only file of JSON lines: who adds to it, and who reads what was added. Imports nothing of fmtc.
 
-`flare/serve.py` loads it by its path, in processes that run without fmtc.
+`runtime/flare/serve.py` loads it by its path, in processes that run without fmtc.
 """
 
 from __future__ import annotations
@@ -8,25 +8,43 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:
     """Add a line, whole; what a writer left behind that was killed in the middle of a line is dropped."""
+    with last_of(path) as (handle, _):
+        put(handle, line)
+
+
+@contextmanager
+def last_of(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The file, open for this process alone, and its last whole line; a line that was cut short is removed."""
     import fcntl  # POSIX only, as federations are; the rest of fmtc does not need it
 
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-    with os.fdopen(handle, "r+b") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        end = stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, end - 1))
-        if stream.read(1) not in (b"", b"\n"):
-            stream.seek(0)
-            stream.truncate(stream.read().rfind(b"\n") + 1)
-        stream.seek(0, os.SEEK_END)
-        stream.write(json.dumps(line).encode() + b"\n")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        size, reach, tail = os.fstat(handle).st_size, 1 << 14, b""
+        while tail.count(b"\n") < 2 and len(tail) < size:
+            reach = min(size, 4 * reach)
+            tail = os.pread(handle, reach, size - reach)
+        whole, _, torn = tail.rpartition(b"\n")
+        if torn:
+            os.ftruncate(handle, size - len(torn))
+        yield handle, whole.rpartition(b"\n")[2]
+    finally:
+        os.close(handle)
+
+
+def put(handle: int, line: Mapping[str, Any]) -> None:
+    """Write a line at the end of an open file."""
+    content = json.dumps(line).encode() + b"\n"
+    while content:  # a disk that fills up takes a part of it, and raises an error next time
+        content = content[os.write(handle, content) :]
 
 
 class Follower:
@@ -48,6 +66,3 @@ class Follower:
             whole = stream.read().rpartition(b"\n")[0]
         self.place += len(whole) + 1 if whole else 0
         return whole.splitlines()
-
-
-__all__ = ["Follower", "append"]
