@@ -59,9 +59,9 @@ def test_a_caller_of_these_functions_leaves_the_folder_of_fit(files, tmp_path):
     for name in ("labels/north.csv", "labels/south.csv", "model/north.safetensors", "model/south.safetensors"):
         assert (tmp_path / "mine" / name).read_bytes() == (tmp_path / "fit" / name).read_bytes()
     mine, theirs = (json.loads((tmp_path / run / "report.json").read_text()) for run in ("mine", "fit"))
-    assert list(mine) == list(theirs) == [*report, "history", "projection"]
+    assert list(mine) == list(theirs) == [*report, "projection"]
     # rounds and lines of ledgers are timed; only the command knows how it read
-    differ = ("seconds", "notes", "history", "reading", "trust")
+    differ = ("seconds", "notes", "reading", "trust")
     assert {k: v for k, v in mine.items() if k not in differ} == {k: v for k, v in theirs.items() if k not in differ}
     heads = [set(found["trust"].pop("heads")) for found in (mine, theirs)]
     assert heads == [{"north", "south"}] * 2

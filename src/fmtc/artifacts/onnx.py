@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,7 @@ BLOCK = 16  # rows with missing numbers that a mixture works on at a time: r x (
 INVALID = "a row that has no answer (infinity, or NaN where no cell may be missing) gets label -1 and probability NaN"
 
 
-def export_onnx(
-    model: ClientModel, path: Path, dtype: Any = np.float32, notes: Mapping[str, str] | None = None
-) -> Path:
+def export_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path:
     """Write one client's model as a graph of plain ONNX operators. See `FMTC.export_onnx`.
 
     Parameters
@@ -33,8 +30,6 @@ def export_onnx(
     dtype : float32 or float64
         Precision of input and probabilities. Arithmetic is in double precision either way: a label should not depend
         on it.
-    notes : mapping of str to str, optional
-        Kept in the file's metadata, beside what this function says there.
 
     Returns
     -------
@@ -67,7 +62,7 @@ def export_onnx(
     if drawn.levels:
         about["levels"] = ",".join(map(str, drawn.levels))
         about["categories"] = "levels: of each column, 0 for numbers; a category is the number of its level, from 0"
-    helper.set_model_props(proto, {**about, **(notes or {})})
+    helper.set_model_props(proto, about)
     onnx.checker.check_model(proto)
     write_file(path, proto.SerializeToString())
     return path

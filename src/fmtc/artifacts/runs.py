@@ -31,7 +31,7 @@ from .files import (
     write_json,
 )
 from .labels import as_csv, label_table, name_labels
-from .models import MODEL_FILE, ROUND
+from .models import MODEL_FILE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -71,7 +71,7 @@ ANY_REPORT = {
         {"phase": str, "field": str, "what": str, "tells": str, "shape": str, "times": COUNT, "bytes": COUNT}
     ],
     "n_iter": COUNT,
-    "view?": str,
+    "view": str,
     "view_reason?": str,
     "scaled?": bool,
     "coupling?": (str, None),
@@ -90,7 +90,6 @@ REPORT = ANY_REPORT | {
     "files": [str],
     "n_features": COUNT,
     "silos": [{"silo": str, "rows": COUNT, "cluster_sizes": [COUNT], "score": NUMBER, "acc?": NUMBER, "nmi?": NUMBER}],
-    "history": [ROUND],
     "reading": READING,
     "projection": {str: {"row": [range(2**32)], "x": [float], "y": [float], "cluster": [range(2**16)]}},
     "details?": {
@@ -198,7 +197,7 @@ def report(
     notes: Sequence[str],
     reading: Reading | None = None,
 ) -> dict[str, Any]:
-    """Content of report.json, without the history and the projection, which `write_run` adds.
+    """Content of report.json, without the projection, which `write_run` adds.
 
     Parameters
     ----------
@@ -369,14 +368,8 @@ def write_run(
         for name, table in (tables or {}).items():
             (folder / TABLES).mkdir(exist_ok=True)
             write_file(folder / TABLES / f"{name}.csv", as_csv(table))
-        whole = whole_report(model, results, report)
-        write_json(folder / "history.json", whole["history"])
-        write_json(folder / "report.json", whole)
-
-
-def whole_report(model: FMTC, results: Sequence[SiloResult], report: Mapping[str, Any]) -> dict[str, Any]:
-    """A report with what is only kept in a file: rounds, and the rows that are shown."""
-    return {**report, "history": [asdict(one) for one in model.history_], "projection": projection(results)}
+        write_json(folder / "history.json", [asdict(record) for record in model.history_])
+        write_json(folder / "report.json", {**report, "projection": projection(results)})
 
 
 def told(

@@ -5,17 +5,18 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 from copy import copy
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..artifacts import runs
-from ..artifacts.files import jsonable, write_file
+from ..artifacts.files import jsonable
 from ..describe import FEW, percents
 from ..describe.words import html_table
 from ..tables import Silo
-from .page import needs_jinja, render
+from .page import needs_jinja, write_page
 from .rows import POINTS, study
 from .run import Run
 from .summary import summary_of
@@ -67,13 +68,13 @@ def write_report(
     report = runs.report(model, results, files=[], as_published=False, seconds=seconds, notes=[])
     explanation, atlas = runs.told(model, results, report)
     explanation = explanation.renamed(names or {})
-    known: dict[str, Any] = jsonable(runs.whole_report(model, results, report))
-    known["details"] = jsonable(study(model, results, embeddings=embeddings, gain=gain))
-    run = Run(path.stem, known, model, known["history"], explanation, atlas.renamed(explanation.names),
-              model.n_features_in_, model.n_concepts_)  # fmt: skip
-    page = render(summary_of(run))
+    more = {"projection": runs.projection(results),
+            "details": study(model, results, embeddings=embeddings, gain=gain)}  # fmt: skip
+    history = [asdict(record) for record in model.history_]
+    run = Run(path.stem, jsonable(report | more), model, jsonable(history), explanation,
+              atlas.renamed(explanation.names), model.n_features_in_, model.n_concepts_)  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, page.encode("utf-8", "replace"))
+    write_page(summary_of(run), path)
     return path
 
 

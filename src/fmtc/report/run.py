@@ -68,7 +68,7 @@ class Run:
 
 def open_run(folder: Path, report: Mapping[str, Any]) -> Run:
     """The folder of a run, or of its coordinator, whose parts fit each other."""
-    title = folder.resolve().name
+    title, history = folder.resolve().name, read_json(folder / "history.json", [ROUND])
     if report["kind"] == "fmtc consensus report":
         file = folder / "consensus.safetensors"
         arrays, _ = read_tensors(file)
@@ -79,8 +79,6 @@ def open_run(folder: Path, report: Mapping[str, Any]) -> Run:
             k, d = means.shape
         else:
             raise FileError(f"{file} is damaged: it holds no consensus")
-        history = read_json(folder / "history.json")
-        check_form(folder / "history.json", history, [ROUND])
         atlas = load_atlas(folder) if (folder / ATLAS).is_file() else None
         return Run(title, report, None, history, None, atlas, d, k)
     model = load(folder / "model")
@@ -89,7 +87,7 @@ def open_run(folder: Path, report: Mapping[str, Any]) -> Run:
         raise FileError(f"{folder} does not say what its clusters are: it was written by an older version; fit again")
     _check_parts(folder / "report.json", report, model, explanation)
     atlas = load_atlas(folder)
-    return Run(title, report, model, report["history"], explanation, atlas, report["n_features"], model.n_concepts_)
+    return Run(title, report, model, history, explanation, atlas, report["n_features"], model.n_concepts_)
 
 
 def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, explanation: Explanation) -> None:
