@@ -88,6 +88,18 @@ def test_one_silo_without_history(files, tmp_path):
     assert (saved.client_ids_, saved.history_) == (["north"], [])
 
 
+def test_silos_with_models_of_several_kinds_are_shown_together(files, tmp_path):
+    """As in a private run, where a silo may keep a model of its own."""
+    silos = silos_of(files)
+    rows = {silo.name: silo.X for silo in silos}
+    model = FMTC(2, view="mixture", max_iter=2, random_state=0).fit(rows)
+    model._models["north"] = graph_view(2, max_iter=2, random_state=0).fit({"north": rows["north"]})._models["north"]
+    widths = {model._models[name].plotted(X).shape[1] for name, X in rows.items()}
+    assert len(widths) == 2
+    assert {one.view.shape[1] for one in runs.results(model, silos)} == {max(widths)}
+    write(tmp_path / "run", files, model, silos)
+
+
 def test_a_run_is_told_from_other_folders(files, tmp_path):
     silos = silos_of(files[:1])
     model = FMTC(3, max_iter=1, random_state=0).fit({silo.name: silo.X for silo in silos})

@@ -59,6 +59,19 @@ TRUST = {  # who pulls whom
     "influence": ([[float]], None),
     "rounds": COUNT,
 }
+SEEN = {  # who saw what, what was promised, and what to compare
+    "mode": str,
+    "roster": str,
+    "promise": (
+        {
+            "epsilon": float, "delta": float, "epsilon_replaced": float, "epsilon_if_colluding": {str: NUMBER},
+            "stages": [{"name": str, "share": float, "sensitivity": float, "sigma": float}],
+        },
+        None,
+    ),
+    "heads": {str: str},
+    "budget?": {"spent": float, "left": NUMBER},
+}  # fmt: skip
 # What a reader relies on in report.json, in the language of `check_form`: for any run, for a run with models, and for
 # the coordinator's. "details" is the result of `fmtc.report.study`.
 ANY_REPORT = {
@@ -80,7 +93,7 @@ ANY_REPORT = {
     "seconds": float,
     "notes": [str],
     "missing?": [str],
-    "trust": TRUST,
+    "trust": TRUST | SEEN,
 }  # fmt: skip
 READING = {  # "client_column", and None for what was not said: version 0.1
     "silo_column?": str, "client_column?": (str, None), "id_column?": (str, None), "header?": (bool, None),
@@ -176,7 +189,13 @@ def results(
         rows = np.sort(rng.permutation(len(mine))[:shown])
         view = model._models[silo.name].plotted(silo.X[rows])
         found.append(SiloResult(silo, mine, model.predict_proba(silo.X, clients=silo.name), line, rows, view))
-    return found
+    return [replace(one, view=view) for one, view in zip(found, same_width([one.view for one in found]), strict=True)]
+
+
+def same_width(views: Sequence[Array]) -> list[Array]:
+    """Rows to be shown together; a silo that kept a model of its own may have fewer columns than the others."""
+    widest = max(view.shape[1] for view in views)
+    return [np.pad(view, ((0, 0), (0, widest - view.shape[1]))) for view in views]
 
 
 def scores(results: Sequence[SiloResult]) -> dict[str, Any]:
@@ -448,7 +467,7 @@ def projection(results: Sequence[SiloResult]) -> dict[str, Any]:
 
 def principal_plane(views: Sequence[Array]) -> list[Array]:
     """Rows of each silo on the principal plane of the rows of all; the largest part of each axis is positive."""
-    E = np.vstack(views).astype(np.float64)
+    E = np.vstack(same_width(views)).astype(np.float64)
     E -= E.mean(axis=0)
     _, _, axes = np.linalg.svd(E, full_matrices=False)
     axes = np.pad(axes, ((0, max(0, 2 - len(axes))), (0, 0)))[:2]

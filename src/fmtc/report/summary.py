@@ -301,27 +301,27 @@ _MODES = {
 
 def _seen(trust: Mapping[str, Any]) -> dict[str, Any]:
     """Who saw what, what was promised and what can be compared."""
-    words, promise = [_MODES[trust["mode"]]], trust.get("promise")
+    words, promise = [_MODES.get(trust["mode"], "")], trust["promise"]
     if promise:
         words.append(
             f"(ε = {promise['epsilon']:g}, δ = {promise['delta']:g}) for one record added or removed, for everything "
             f"that left in this run; ε = {promise['epsilon_replaced']:.3g} for a record replaced."
         )
-        worse = {int(c): float(e) for c, e in promise["epsilon_if_colluding"].items() if float(e) > promise["epsilon"]}
-        for c, epsilon in sorted(worse.items()):
-            grown = f"ε = {epsilon:.3g}" if epsilon < float("inf") else "there is no bound"
-            words.append(f"Against {c} silos that work together: {grown}.")
+        for c, epsilon in sorted(promise["epsilon_if_colluding"].items()):
+            if epsilon is None or epsilon > promise["epsilon"]:
+                grown = "there is no bound" if epsilon is None else f"ε = {epsilon:.3g}"
+                words.append(f"Against {c} silos that work together: {grown}.")
     budget = trust.get("budget")
     if budget:
         left = "no limit is set" if budget["left"] is None else f"{budget['left']:.3g} is left"
         words.append(f"In all private runs so far these rows have spent ε = {budget['spent']:.3g}; {left}.")
-    code = trust.get("roster", "")
+    code = trust["roster"]
     return {
         "mode": trust["mode"],
         "words": words,
         "roster": " ".join(code[at : at + 4] for at in range(0, len(code), 4)),
         "stages": (promise or {}).get("stages", []),
-        "heads": [{"silo": silo, "head": head} for silo, head in trust.get("heads", {}).items() if head],
+        "heads": [{"silo": silo, "head": head} for silo, head in trust["heads"].items() if head],
     }
 
 
