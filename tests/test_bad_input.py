@@ -16,7 +16,7 @@ from tests.views import graph_view
 
 from fmtc import FMTC
 from fmtc.errors import DataError, InputError, NotFiniteError
-from fmtc.settings import split_solver
+from fmtc.settings import by_view
 from fmtc.tables import read_silos
 
 X = np.random.default_rng(0).normal(size=(30, 4))
@@ -34,7 +34,7 @@ def with_entry(value):
 
 
 def quick(n_clusters=3, **params):
-    return FMTC(n_clusters, **split_solver({"random_state": 0, "max_iter": 2, "n_init": 1} | params))
+    return FMTC(n_clusters, **by_view({"random_state": 0, "max_iter": 2, "n_init": 1} | params))
 
 
 def quick_graph(n_clusters=3, **params):
@@ -64,7 +64,7 @@ ROWS = {
 def test_rows_that_are_no_numbers(rows):
     with pytest.raises((ValueError, TypeError)):
         quick().fit(ROWS[rows])
-    with pytest.raises((ValueError, TypeError), match=r"^client 'bad'"):
+    with pytest.raises((ValueError, TypeError), match=r"^silo 'bad'"):
         quick().fit({"bad": ROWS[rows], "good": X})
 
 
@@ -83,15 +83,15 @@ def test_missing_cells_and_words_are_taken(rows, view):
     """In both views, when fitting and for new rows; every answer is a number."""
     model = quick(view=view).fit({"a": GAPS[rows], "b": GAPS[rows][:20]})
     assert np.bincount(model.labels_, minlength=3).min() > 0
-    assert_array_equal(model.predict(GAPS[rows], clients="a"), model.labels_[:30])
-    assert_allclose(model.predict_proba(GAPS[rows], clients="b").sum(axis=1), 1)
-    assert np.isfinite(model.transform(GAPS[rows], clients="b")).all()
+    assert_array_equal(model.predict(GAPS[rows], silos="a"), model.labels_[:30])
+    assert_allclose(model.predict_proba(GAPS[rows], silos="b").sum(axis=1), 1)
+    assert np.isfinite(model.transform(GAPS[rows], silos="b")).all()
     assert 0 <= model.score({"a": GAPS[rows]}) <= 1
 
 
 def test_words_beside_numbers_without_names_are_refused():
     """Which column is which, only names of columns can say."""
-    with pytest.raises(DataError, match=r"^client 'table': .*client 'array' .*data frames for all"):
+    with pytest.raises(DataError, match=r"^silo 'table': .*client 'array' .*data frames for all"):
         quick().fit({"array": np.zeros((30, 5)), "table": GAPS["a column of words"]})
 
 
@@ -99,7 +99,7 @@ def test_words_beside_numbers_without_names_are_refused():
 def test_new_rows_are_checked_as_well(bad):
     model = quick().fit({"a": X, "b": OTHER})
     for call in (model.predict, model.predict_proba, model.transform, model.score):
-        for question in ({"X": bad, "clients": "a"}, {"X": {"b": OTHER, "a": bad}}):
+        for question in ({"X": bad, "silos": "a"}, {"X": {"b": OTHER, "a": bad}}):
             with pytest.raises((ValueError, TypeError)):
                 call(**question)
 
@@ -113,7 +113,7 @@ def test_clients_with_other_columns_are_named():
 def test_too_few_rows_name_the_client(n, k):
     words = rf"'small' .*n_samples={n}.*n_clusters={k} .*{max(2, k + 1)} rows"
     for question in ({"X": {"big": X, "small": X[:n]}},
-                     {"X": np.vstack([X, X[:n]]), "clients": ["big"] * 30 + ["small"] * n}):  # fmt: skip
+                     {"X": np.vstack([X, X[:n]]), "silos": ["big"] * 30 + ["small"] * n}):  # fmt: skip
         with pytest.raises(DataError, match=words):
             quick(k).fit(**question)
 
@@ -191,21 +191,21 @@ def test_duplicate_rows_are_fine_and_too_few_different_ones_are_reported():
 # ------------------------------------------------------------------------------------------------------- the clients
 
 
-@pytest.mark.parametrize("clients", [["a"], ["a"] * 29, ["a"] * 31, [], [["a"] * 30], np.full((30, 2), "a"), 3, None])
-def test_one_name_per_row(clients):
-    if clients is None:
-        clients = np.array("a")  # no dimension at all
-    with pytest.raises(DataError, match=r"clients .*30 rows.* \("):
-        quick().fit(X, clients=clients)
+@pytest.mark.parametrize("silos", [["a"], ["a"] * 29, ["a"] * 31, [], [["a"] * 30], np.full((30, 2), "a"), 3, None])
+def test_one_name_per_row(silos):
+    if silos is None:
+        silos = np.array("a")  # no dimension at all
+    with pytest.raises(DataError, match=r"silos .*30 rows.* \("):
+        quick().fit(X, silos=silos)
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA, pd.NaT])
 def test_every_row_needs_a_name(missing):
     names = np.array(["a", "b"] * 15, dtype=object)
     names[4] = missing
-    for clients in (names, list(names), pd.Series(names)):
-        with pytest.raises(DataError, match=r"clients .*1 row"):
-            quick().fit(X, clients=clients)
+    for silos in (names, list(names), pd.Series(names)):
+        with pytest.raises(DataError, match=r"silos .*1 row"):
+            quick().fit(X, silos=silos)
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA])
@@ -224,7 +224,7 @@ def test_blanks_in_the_names_of_files(tmp_path):
 
 def test_the_only_client_needs_a_name_as_well():
     with pytest.raises(DataError, match="name"):
-        quick().fit(X, clients="")
+        quick().fit(X, silos="")
 
 
 def test_mappings_that_make_no_sense():
@@ -232,8 +232,8 @@ def test_mappings_that_make_no_sense():
         quick().fit({1: X, "1": OTHER})
     with pytest.raises(DataError, match="empty mapping"):
         quick().fit({})
-    with pytest.raises(TypeError, match="clients="):
-        quick().fit({"a": X}, clients=["a"] * 30)
+    with pytest.raises(TypeError, match="silos="):
+        quick().fit({"a": X}, silos=["a"] * 30)
     model = quick().fit({"a": X, "b": OTHER})
     with pytest.raises(DataError, match="empty mapping"):
         model.predict({})
@@ -263,7 +263,7 @@ def test_a_graph_in_parts_is_reported_with_what_it_means():
 
 def with_setting(name, value):
     """A quick model with one parameter of FMTC or of its solver."""
-    return FMTC(**split_solver({"n_clusters": 3, "max_iter": 2, "n_init": 1, name: value}))
+    return FMTC(**by_view({"n_clusters": 3, "max_iter": 2, "n_init": 1, name: value}))
 
 
 @pytest.mark.parametrize("name", ["n_clusters", "max_iter", "n_inner", "n_init", "max_features"])
@@ -315,18 +315,18 @@ def test_rows_of_unit_length_are_not_centred():
 
 @pytest.mark.parametrize("weights", [[1, 2], (1, 2), np.ones(2), 3.0, "a=1", {"a", "b"}])
 def test_weights_are_by_name(weights):
-    with pytest.raises(TypeError, match="client_weights"):
-        quick(client_weights=weights).fit({"a": X, "b": OTHER})
+    with pytest.raises(TypeError, match="silo_weights"):
+        quick().fit({"a": X, "b": OTHER}, silo_weights=weights)
 
 
 @pytest.mark.parametrize("view", ["auto", "graph", "mixture"])
 @pytest.mark.parametrize("weight", ["2", None, [1.0], 0, -1, np.inf, np.nan, True])
 def test_weights_are_numbers(weight, view):
-    with pytest.raises(InputError, match="client_weights"):
-        quick(view=view, client_weights={"a": weight, "b": 1.0}).fit({"a": X, "b": OTHER})
+    with pytest.raises(InputError, match="silo_weights"):
+        quick(view=view).fit({"a": X, "b": OTHER}, silo_weights={"a": weight, "b": 1.0})
     for names in (("a",), ("a", "c"), ("a", "b", "c")):
-        with pytest.raises(InputError, match=r"client_weights .*'[bc]'"):
-            quick(view=view, client_weights=dict.fromkeys(names, 1.0)).fit({"a": X, "b": OTHER})
+        with pytest.raises(InputError, match=r"silo_weights .*'[bc]'"):
+            quick(view=view).fit({"a": X, "b": OTHER}, silo_weights=dict.fromkeys(names, 1.0))
 
 
 def test_more_clusters_than_features_and_one_cluster_are_fine():
@@ -364,11 +364,11 @@ def test_new_rows_too_large_for_a_mixture_are_refused(columns, value):
     model = quick(2, view="mixture").fit(rows)
     far = rows[:3].copy()
     far[1, 2] = value
-    for call in (model.predict, model.predict_proba, model.transform, model.predict_outliers):
+    for call in (model.predict, model.predict_proba, model.transform, model.outliers):
         with pytest.raises(NotFiniteError, match="too large"):
             call(far)
     far[1, 2] = 1e100
-    assert model.predict_outliers(far)[1]
+    assert model.outliers(far)[1]
     assert np.isfinite(model.transform(far)).all()
 
 
@@ -393,11 +393,11 @@ JUNK = st.one_of(
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(junk=JUNK, clients=st.one_of(st.none(), st.lists(st.sampled_from(["a", "b"]), max_size=9)))
-def test_junk_is_clustered_or_refused_in_words(junk, clients):
+@given(junk=JUNK, silos=st.one_of(st.none(), st.lists(st.sampled_from(["a", "b"]), max_size=9)))
+def test_junk_is_clustered_or_refused_in_words(junk, silos):
     model = quick(2)
     try:
-        model.fit(junk, clients=clients)
+        model.fit(junk, silos=silos)
     except (ValueError, TypeError) as error:
         message = str(error)
         assert len(message) > 10
@@ -422,6 +422,6 @@ def test_a_value_that_no_sum_takes_is_named(rng, form, scale):
 def test_rows_that_a_client_of_this_process_refuses_are_no_lost_client(rng):
     """Fourth powers of 1e6 do not fit either, where the mixture takes columns as they are: exit code 3 and not 5."""
     rows = {name: rng.normal(size=(20, 3)) * 1e6 for name in ("a", "b", "c")}
-    with pytest.raises(DataError, match=r"client 'a' failed .* Rescale the columns") as caught:
+    with pytest.raises(DataError, match=r"silo 'a' failed .* Rescale the columns") as caught:
         FMTC(2, privacy="sums", view="mixture", scale="none").fit(rows)
     assert caught.value.exit_code == 3

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -24,17 +25,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests.views import graph_view
 
 import fmtc
-from fmtc import FMTC, Solver, errors
+from fmtc import FMTC, Graph, errors
 from fmtc.artifacts.runs import EXTRAS, REPORT_FORMAT
 from fmtc.artifacts.states import flatten
 from fmtc.cli import main_group
 from fmtc.cli.flags import n_clusters, quiet
 from fmtc.cli.live import Rounds
 from fmtc.cli.program import COMMANDS, EXIT_CODES, Command, Group, Program, commands_of, config_keys, judge, leaves
-from fmtc.cli.settings import MODEL_OPTIONS, solver_settings, solver_table
+from fmtc.cli.settings import MODEL_OPTIONS, set_values, settings_table
 from fmtc.cli.words import Words
 from fmtc.errors import DataError
-from fmtc.metrics import score_clients
+from fmtc.metrics import score_silos
 from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import entries
 from fmtc.protocol.graph import opening as prepare
@@ -158,7 +159,7 @@ def test_report_has_what_a_page_needs(home, silos):
     assert report["files"] == [str(home / f"{name}.csv") for name in ("north", "south", "west")]  # as they were given
     assert report["settings"]["n_clusters"] == 3
     assert report["settings"]["as_published"] is False
-    assert report["settings"]["solver"] == Solver().get_params()
+    assert report["settings"].items() >= Graph().get_params().items()
     assert report["feature_names"] == list(FEATURES)
     assert report["versions"]["fmtc"] == fmtc.__version__
     found = {name: pl.read_csv(home / "run" / "labels" / f"{name}.csv")["cluster"].to_numpy() for name in silos}
@@ -169,8 +170,8 @@ def test_report_has_what_a_page_needs(home, silos):
         labels = found[line["silo"]]
         assert line["rows"] == line["labelled_rows"] == len(y)
         assert line["cluster_sizes"] == np.bincount(labels, minlength=3).tolist()
-        assert line["score"] == model.score(X, clients=line["silo"])
-        expected = score_clients(y, labels, np.zeros(len(y)))["mean"]
+        assert line["score"] == model.score(X, silos=line["silo"])
+        expected = score_silos(y, labels, np.zeros(len(y)))["mean"]
         assert {name: line[name] for name in expected} == expected
     for name in ("score", "acc", "nmi", "ri"):
         assert report["mean"][name] == pytest.approx(np.mean([line[name] for line in report["silos"]]), rel=1e-12)
@@ -191,7 +192,7 @@ def test_projection_is_the_principal_plane_of_the_rows(home, silos, run):
     assert_allclose(np.linalg.svd(plane, compute_uv=False), s[:2], rtol=1e-9)
     assert_allclose(plane.mean(axis=0), 0, atol=1e-12)
     clusters = np.concatenate([p["cluster"] for p in report["projection"].values()])
-    assert clusters.tolist() == np.concatenate([model.predict(X, clients=n) for n, (X, _) in silos.items()]).tolist()
+    assert clusters.tolist() == np.concatenate([model.predict(X, silos=n) for n, (X, _) in silos.items()]).tolist()
 
 
 def test_projection_holds_at_most_500_rows_of_a_silo(tmp_path):
@@ -300,55 +301,54 @@ def test_many_clusters_are_cut_in_the_table_only(tmp_path):
 
 
 GIVEN = {  # every parameter of FMTC that is a flag, with another value than its default
-    "view": "graph", "alpha": 2.0, "beta": 0.25, "coupling": "subspace", "scale": "client", "max_iter": 4,
-    "tol": 0.01, "n_jobs": 2,
+    "view": "graph", "scale": "silo", "max_iter": 4, "tol": 0.01, "n_jobs": 2,
 }  # fmt: skip
-SOLVER = {  # every setting of the solver, with another value than its default
-    "n_neighbors": 7, "ridge": 0.05, "rho": 0.7, "schatten_p": 0.5, "align": False, "bandwidth": 1.5,
+OF_VIEW = {"alpha": 2.0, "beta": 0.25, "coupling": "subspace", "n_neighbors": 7}  # those that have flags of their own
+SET = OF_VIEW | {  # every setting of the views, with another value than its default
+    "ridge": 0.05, "rho": 0.7, "schatten_p": 0.5, "align": False, "bandwidth": 1.5,
     "nonmutual_weight": 0.5, "step_size": 0.2, "n_inner": 2, "accelerate": False, "center_features": False,
     "lift": False, "max_features": 50, "labels_from": "embedding", "final": "kmeans", "kappa": 2.0, "n_init": 2,
-    "message_dtype": "float32", "contain": False, "exit": True, "calibration": "folds",
+    "message_dtype": "float32", "contain": False, "exit": True,
 }  # fmt: skip
 
 
-def as_flags(given, solver):
+def as_flags(given, settings):
     for name, value in given.items():
         yield from ("--" + name.replace("_", "-"), value)
-    for name, value in solver.items():
+    for name, value in settings.items():
         yield from ("--set", f"{name}={str(value).lower()}")
 
 
 def test_every_parameter_has_its_flag(home, tmp_path):
     # device: see below; privacy: tests/test_cli_privacy.py
-    # n_concepts: tests/test_cli.py, silos that lack clusters
-    others = {"n_clusters", "n_concepts", "client_weights", "solver", "random_state", "device", "verbose", "privacy"}
+    # clusters_per_silo: below, silos that lack clusters
+    others = {"n_clusters", "clusters_per_silo", "graph", "mixture", "random_state", "device", "verbose", "privacy"}
     assert set(GIVEN) | others == set(FMTC().get_params())
-    assert set(GIVEN) | {"device", "privacy"} == set(MODEL_OPTIONS)
+    assert {*GIVEN, *OF_VIEW, "device", "privacy"} == set(MODEL_OPTIONS)
     assert all(value != FMTC().get_params()[name] for name, value in GIVEN.items())
-    assert all(value != Solver().get_params()[name] for name, value in SOLVER.items())
+    assert all(value != Graph().get_params()[name] for name, value in SET.items())
     weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--silo-weight", name)]
-    fmtc_ok("fit", *csvs(home), *ROLES, "-k", 3, "--random-state", 5, *as_flags(GIVEN, SOLVER), *weights,
+    fmtc_ok("fit", *csvs(home), *ROLES, "-k", 3, "--random-state", 5, *as_flags(GIVEN, SET), *weights,
             "--out", tmp_path / "r")  # fmt: skip
     model = fmtc.load(tmp_path / "r" / "model")
-    weights = {"north": 2.0, "south": 1.0, "west": 0.5}
-    expected = {"n_clusters": 3, "random_state": 5, "client_weights": weights, "device": "cpu", "verbose": 0}
-    expected |= {"privacy": None, "n_concepts": None}
-    assert model.get_params(deep=False) == GIVEN | expected | {"solver": Solver(**SOLVER)}
+    expected = {"n_clusters": 3, "random_state": 5, "device": "cpu", "verbose": 0}
+    expected |= {"privacy": None, "clusters_per_silo": None, "mixture": None}
+    assert model.get_params(deep=False) == GIVEN | expected | {"graph": Graph(**SET)}
 
 
-def test_settings_of_the_solver_have_the_types_of_python():
-    assert solver_settings(f"{name}={value}" for name, value in SOLVER.items()) == SOLVER
-    assert solver_settings(["ridge = 1e-2", "align=TRUE", "n-init=3", "rho=none"]) == {
+def test_settings_of_the_views_have_the_types_of_python():
+    assert set_values(f"{name}={value}" for name, value in SET.items()) == SET
+    assert set_values(["ridge = 1e-2", "align=TRUE", "n-init=3", "rho=none"]) == {
         "ridge": 0.01, "align": True, "n_init": 3, "rho": None,
     }  # fmt: skip
-    assert solver_settings(["ridge=1", "ridge=2"]) == {"ridge": 2}
-    assert set(SOLVER) == set(Solver().get_params())
+    assert set_values(["ridge=1", "ridge=2"]) == {"ridge": 2}
+    assert set(SET) == set(Graph().get_params())
 
 
-def test_help_lists_the_settings_of_the_solver():
+def test_help_lists_the_settings_of_the_views():
     text = " ".join(fmtc_ok("fit", "--help-set").stdout.split())
-    for name, default, words in solver_table():
-        assert default == getattr(Solver(), name)
+    for name, default, words in settings_table():
+        assert default == getattr(Graph(), name)
         assert len(words) > 20
         shown = str(default).lower() if default is None or isinstance(default, bool) else str(default)
         assert re.search(rf" {name} {re.escape(words[:20])}.*?\[default: {re.escape(shown)}\]", text)
@@ -760,9 +760,9 @@ def test_inspect(home, run):
     assert about["view"] == model.view_ == ("mixture" if run == "run" else "graph")
     assert about["n_clusters"] == 3
     assert about["feature_names"] == list(FEATURES)
-    assert about["stopped_because"] == model.stopped_because_
+    assert about["stopped_because"] == model.run_.stopped_because
     assert about["last_round"]["round_no"] == about["n_iter"] == model.n_iter_
-    assert about["bytes_up"] == sum(record.bytes_up for record in model.history_)
+    assert about["bytes_up"] == sum(record.bytes_up for record in model.run_.rounds)
     for name, client in about["silos"].items():
         centers = model.cluster_centers_[name]
         if run == "graph":
@@ -836,14 +836,14 @@ def test_inspect_without_names(tmp_path, silos):
 def test_inspect_a_model_that_was_kept_without_its_rounds(home, tmp_path):
     """As a silo keeps its own model after a federation."""
     model = fmtc.load(home / "run" / "model")
-    model.history_ = []
+    model.run_ = replace(model.run_, history=(), before=0)
     model.save(tmp_path / "model")
     about = json.loads(fmtc_ok("explain", "--show", "model", tmp_path / "model", "--json").stdout)
     assert (about["last_round"], about["bytes_up"], about["bytes_down"]) == (None, None, None)
     assert about["n_iter"] == model.n_iter_
     text = fmtc_ok("explain", "--show", "model", tmp_path / "model").stdout
     assert re.search(rf"^rounds +{model.n_iter_}, ", text, re.MULTILINE)
-    assert model.stopped_because_ in text
+    assert model.run_.stopped_because in text
 
 
 def test_what_may_leave_a_silo_is_declared():
@@ -1026,7 +1026,8 @@ def write_config(path, **tables):
 def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     settings = GIVEN | {
         "files": [str(f) for f in csvs(home)], "n_clusters": 3, "random_state": 5, "out": str(tmp_path / "config"),
-        "set": SOLVER,
+        "set": {name: value for name, value in SET.items() if name not in OF_VIEW},
+        **OF_VIEW,
         "label_column": "class", "drop": "id", "quiet": True, "json": True, "force": False, "as_published": False,
         "silo_weight": {"north": 2, "south": 1.0, "west": 0.5},
     }  # fmt: skip
@@ -1036,7 +1037,7 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     assert "round 1" not in done.stderr
     weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--silo-weight", name)]
     fmtc_ok("fit", *csvs(home), "--label-column", "class", "--drop", "id", "-k", 3, "--random-state", 5,
-            *as_flags(GIVEN, SOLVER), *weights, "--out", tmp_path / "flags")  # fmt: skip
+            *as_flags(GIVEN, SET), *weights, "--out", tmp_path / "flags")  # fmt: skip
     assert labels_in(tmp_path / "config") == labels_in(tmp_path / "flags")
     params = [fmtc.load(tmp_path / which / "model").get_params() for which in ("config", "flags")]
     assert params[0] == params[1]
@@ -1059,7 +1060,7 @@ def test_flags_win_over_the_config_file(home, tmp_path):
     assert (model.n_clusters, model.max_iter) == (3, 3)
 
 
-def test_settings_of_the_solver_in_a_file_are_replaced_one_by_one(home, tmp_path):
+def test_settings_of_the_views_in_a_file_are_replaced_one_by_one(home, tmp_path):
     """In a table of their own, or as pairs; a flag replaces the one it names and leaves the others."""
     table, pairs = tmp_path / "table.toml", tmp_path / "pairs.toml"
     table.write_text("[fit]\nn_clusters = 3\nmax_iter = 1\n[fit.set]\nridge = 0.5\nalign = false\nn_init = 2\n")
@@ -1067,7 +1068,7 @@ def test_settings_of_the_solver_in_a_file_are_replaced_one_by_one(home, tmp_path
     for config in (table, pairs):
         out = tmp_path / config.stem
         fmtc_ok("fit", *csvs(home), *ROLES, "--config", config, "--set", "ridge=0.7", "--out", out)
-        assert fmtc.load(out / "model").solver == Solver(ridge=0.7, align=False, n_init=2)
+        assert fmtc.load(out / "model").graph == Graph(ridge=0.7, align=False)
 
 
 def test_a_config_file_serves_every_command(home, tmp_path):
@@ -1092,7 +1093,7 @@ def test_fmtc_toml_is_not_read_unless_named(home, tmp_path, monkeypatch):
     [
         ("[fit]\nbetta = 1\n", "'betta'; did you mean 'beta' or 'delta'?"),
         ("[fit]\nconfig = 'x'\n", "'config'"),
-        ("[fit]\nhelp_solver = true\n", "'help_solver'"),
+        ("[fit]\nhelp_set = true\n", "'help_set'"),
         ("[fit]\nridge = 1\n", "'ridge'"),
         ("[fit.set]\nrigde = 1\n", "'rigde'; did you mean 'ridge'?"),
         ("[fit.set]\nridge = -1\n", "ridge"),
@@ -1499,7 +1500,7 @@ def test_silos_that_lack_clusters(home, tmp_path):
     numbers = ("-k", 3, *(f for one in ("north=2", "south=3", "west=3") for f in (*PER_SILO, one)))
     fmtc_ok("fit", *common, tmp_path / "run", *numbers)
     model = fmtc.load(tmp_path / "run")
-    assert (model.n_clusters, model.n_concepts) == ({"north": 2, "south": 3, "west": 3}, 3)
+    assert (model.n_clusters, model.clusters_per_silo) == (3, {"north": 2, "south": 3, "west": 3})
     assert (model._models["north"].shares == 0).sum() == 1
     told = json.loads(fmtc_ok("explain", "--show", "model", tmp_path / "run", "--json").stdout)
     assert told["n_clusters"] == 3
@@ -1513,7 +1514,7 @@ def test_silos_that_lack_clusters(home, tmp_path):
         (("-k", 3, *PER_SILO, "north=x"), "SILO=NUMBER once for each"),
         (("-k", "north=x"), "neither a whole number"),
         (("-k", "auto", *PER_SILO, 3), "omit --clusters-per-silo"),
-        (("-k", 3, *PER_SILO, 4), "n_concepts must be at least"),
+        (("-k", 3, *PER_SILO, 4), "n_clusters must be at least"),
         ((*PER_SILO, 3), "says how many clusters"),
         ((), "says how many clusters"),
     ],

@@ -379,7 +379,7 @@ def test_python_loads_the_folder_of_a_run(home):
     table = pl.read_csv("north.csv").drop("patient_id", "ward")
     labels = pl.read_csv("run/labels/north.csv")["cluster"].to_list()
     for folder in ("run", "run/model"):
-        assert fmtc.load(folder).predict(table, clients="north").tolist() == labels
+        assert fmtc.load(folder).predict(table, silos="north").tolist() == labels
 
 
 # ------------------------------------------------------------------------------- codes of missing values, advice taken
@@ -456,7 +456,7 @@ def test_a_run_remembers_its_codes(coded):
     assert Schema.read("west/schema.toml").columns[0].missing == ("-999",)
     frame = pl.read_csv("north.csv").select("age", pl.col("dose").replace("<0.5", None).cast(pl.Float64), "sex")
     loaded = fmtc.load("run")
-    assert loaded.predict(frame, clients="north").tolist() == pl.read_csv("run/labels/north.csv")["cluster"].to_list()
+    assert loaded.predict(frame, silos="north").tolist() == pl.read_csv("run/labels/north.csv")["cluster"].to_list()
 
 
 def test_a_code_that_others_hold_is_for_the_schema(home):

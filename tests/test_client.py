@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import Settings
 from fmtc.protocol.state import input_rows, open_client, stream
+from fmtc.settings import Settings
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (3, 3), (5, 8)])
@@ -37,7 +37,7 @@ def test_centring_follows_the_setting(rng):
         (X, False, False),
         (sp.csr_array(X), True, True),
     ]:
-        mean = open_client("x", given, Settings.of(n_clusters=2, center_features=center)).rows.mean
+        mean = open_client("x", given, Settings(n_clusters=2, center_features=center)).rows.mean
         if centred:
             assert_allclose(mean, X.mean(axis=0), rtol=1e-12)
         else:
@@ -48,7 +48,7 @@ def test_rows_are_copied_only_where_they_are_scaled(rng):
     X = rng.normal(size=(20, 4)) + 5
     plain = open_client("x", X, Settings(2))
     assert plain.rows.X is plain.X is input_rows(plain) is X
-    scaled = open_client("x", X, Settings(2, scale="client"))
+    scaled = open_client("x", X, Settings(2, scale="silo"))
     assert scaled.X is input_rows(scaled) is X
     assert_allclose(scaled.rows.X, (X - X.mean(axis=0)) / X.std(axis=0), rtol=1e-10)
 
@@ -63,7 +63,7 @@ def test_rows_get_mean_squared_norm_one_over_the_federation(make_federation, pla
 
 
 def test_in_absolute_units_rows_are_left_alone(make_federation, play):
-    game = play(make_federation(), Settings.of(n_clusters=3, rho=0.5, beta=2.0, center_features=False)).open()
+    game = play(make_federation(), Settings(n_clusters=3, rho=0.5, beta=2.0, center_features=False)).open()
     assert all(c.rows.gamma == 1 and c.rows.mean is None for c in game.clients.values())
     assert (game.server.rho, game.server.beta) == (0.5, 2.0)
     assert all(c.factors.ridge == pytest.approx(0.5 * 3 / 2) for c in game.clients.values())

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
 
 import fmtc
-from fmtc import FMTC, Privacy, Solver
+from fmtc import FMTC, Graph, Privacy
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.confidence import Drift, SiloDrift, combined, together, without_scores
 from fmtc.errors import DataError, InputError
@@ -29,13 +30,13 @@ SILOS = {"north": rows(200, 0), "south": rows(160, 1)}
 NEW = {"north": rows(600, 2), "south": rows(600, 3)}
 
 
-def fitted(view, **solver):
-    return FMTC(3, view=view, random_state=0, solver=Solver(**solver)).fit(SILOS)
+def fitted(view):
+    return FMTC(3, view=view, random_state=0).fit(SILOS)
 
 
 @pytest.fixture(scope="module", params=["graph", "mixture"])
 def model(request):
-    return fitted(request.param, calibration="folds")
+    return fitted(request.param).calibrate()
 
 
 def test_a_tenth_of_new_rows_is_left_out(model):
@@ -45,30 +46,30 @@ def test_a_tenth_of_new_rows_is_left_out(model):
     plain = model.predict(NEW)
     for cid, labels in found.items():
         assert_array_equal(labels[labels >= 0], plain[cid][labels >= 0])  # the others keep their clusters
-        assert_array_equal(labels == -1, model.confidence(NEW[cid], clients=cid) < 0.1)
+        assert_array_equal(labels == -1, model.confidence(NEW[cid], silos=cid) < 0.1)
 
 
 def test_without_abstaining_every_row_has_a_cluster(model):
     for nothing in (None, 0, 0.0):
-        assert model.predict(NEW["north"], clients="north", abstain=nothing).min() >= 0
+        assert model.predict(NEW["north"], silos="north", abstain=nothing).min() >= 0
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, 2, float("nan")])
 def test_shares_that_nobody_can_mean(model, share):
     with pytest.raises(ValueError, match="abstain must be"):
-        model.predict(NEW["north"], clients="north", abstain=share)
+        model.predict(NEW["north"], silos="north", abstain=share)
 
 
 def test_rows_between_clusters_are_in_doubt_however_usual_they_are(model):
     """The point half way between two clusters has a high density: it must not make up for the odds."""
     between = (MEANS[0] + MEANS[1]) / 2
-    sure, unsure = model.confidence(np.array([1.3 * MEANS[0], between]), clients="north")
+    sure, unsure = model.confidence(np.array([1.3 * MEANS[0], between]), silos="north")
     assert sure > 0.5 and unsure < 0.6 * sure and unsure < 0.4
 
 
 def test_rows_far_from_all_clusters_are_in_doubt_however_clear_their_odds_are():
     far = MEANS[0] + 30 * np.eye(6)[5]
-    assert fitted("mixture").confidence(far[None], clients="north")[0] < 0.1
+    assert fitted("mixture").calibrate().confidence(far[None], silos="north")[0] < 0.1
 
 
 def test_drift_is_seen_in_a_new_group_and_not_in_new_rows(model):
@@ -78,9 +79,9 @@ def test_drift_is_seen_in_a_new_group_and_not_in_new_rows(model):
     for _ in range(25):
         for cid in SILOS:
             batch = NEW[cid][rng.choice(600, 50, replace=False)]
-            false.append(model.drift(batch, clients=cid).alarm)
+            false.append(model.drift(batch, silos=cid).alarm)
             batch = np.vstack([batch[:30], UNKNOWN + rng.normal(size=(20, 6))])
-            seen.append(model.drift(batch, clients=cid).alarm)
+            seen.append(model.drift(batch, silos=cid).alarm)
     assert np.mean(false) <= 0.2
     assert np.mean(seen) >= 0.5
     assert np.mean(seen) > np.mean(false) + 0.3
@@ -99,9 +100,9 @@ def test_all_silos_together_see_more_than_one(model):
 
 def test_a_model_that_was_saved_keeps_its_calibration(model, tmp_path):
     same = fmtc.load(model.save(tmp_path / "model"))
-    assert_array_equal(same.predict(NEW["north"], clients="north", abstain=0.2),
-                       model.predict(NEW["north"], clients="north", abstain=0.2))  # fmt: skip
-    assert same.drift(NEW["south"][:60], clients="south") == model.drift(NEW["south"][:60], clients="south")
+    assert_array_equal(same.predict(NEW["north"], silos="north", abstain=0.2),
+                       model.predict(NEW["north"], silos="north", abstain=0.2))  # fmt: skip
+    assert same.drift(NEW["south"][:60], silos="south") == model.drift(NEW["south"][:60], silos="south")
 
 
 def test_a_folder_from_before_there_was_a_calibration_loads(model, tmp_path, monkeypatch):
@@ -118,53 +119,53 @@ def test_a_folder_from_before_there_was_a_calibration_loads(model, tmp_path, mon
         write_tensors(folder / entry["file"], arrays, rest)
     (folder / "model.json").write_text(json.dumps(about))
     old = fmtc.load(folder)
-    assert_array_equal(old.predict(NEW["north"], clients="north"), model.predict(NEW["north"], clients="north"))
-    with pytest.raises(InputError, match="not calibrated: fit with"):
-        old.predict(NEW["north"], clients="north", abstain=0.1)
+    assert_array_equal(old.predict(NEW["north"], silos="north"), model.predict(NEW["north"], silos="north"))
+    with pytest.raises(InputError, match="not calibrated: call calibrate"):
+        old.predict(NEW["north"], silos="north", abstain=0.1)
     with pytest.raises(InputError, match="not calibrated"):
         old.calibrate(SILOS)
 
 
 def test_quantiles_alone_give_a_coarser_test(model):
-    found = model.drift(NEW["north"][:60], clients="north")
+    found = model.drift(NEW["north"][:60], silos="north")
     other = pickle.loads(pickle.dumps(model))
-    other._models = without_scores(other._models)
-    coarse = other.drift(NEW["north"][:60], clients="north")
+    other._fitted = replace(other._fitted, models=without_scores(other._models))
+    coarse = other.drift(NEW["north"][:60], silos="north")
     assert (coarse.silos[0].share_low, coarse.silos[0].n) == (found.silos[0].share_low, 60)
     assert 0 < coarse.p_value <= 1
     far = np.full((60, 6), 9.0) * np.array([1, -1] * 3)
-    assert other.drift(far, clients="north").alarm
+    assert other.drift(far, silos="north").alarm
 
 
 # ------------------------------------------------------------------------------------------------ when it is computed
 
 
 @pytest.mark.parametrize("view", ["graph", "mixture"])
-def test_calibration_on_first_use_is_that_of_fit(view):
-    late = fitted(view)
-    assert all(own.calibration is None for own in late._models.values())  # fit itself does not pay for it
-    early = fitted(view, calibration="folds")
-    assert_array_equal(late.labels_, early.labels_)
-    assert_allclose(late.confidence(NEW["north"], clients="north"), early.confidence(NEW["north"], clients="north"))
-    assert late._models["south"].calibration is None  # nobody has asked for it
-    late.calibrate()
-    assert late._models["south"].calibration is not None
+def test_only_calibrate_calibrates(view):
+    model = fitted(view)
+    for ask in (model.confidence, model.drift, lambda X: model.predict(X, abstain=0.1)):
+        with pytest.raises(InputError, match=r"not calibrated: call calibrate\(\)"):
+            ask(NEW)
+    assert all(own.calibration is None for own in model._models.values())
+    labels = model.labels_
+    assert_array_equal(model.calibrate().labels_, labels)
+    assert all(own.calibration is not None for own in model._models.values())
 
 
 def test_nothing_more_leaves_a_silo():
     def left(model):
         return [(line["phase"], line["field"] if "field" in line else line.get("fields"))
-                for ledger in model._ledgers.values() for line in ledger.lines()]  # fmt: skip
+                for ledger in model.run_.ledgers.values() for line in ledger.lines()]  # fmt: skip
 
-    assert left(fitted("graph", calibration="folds")) == left(fitted("graph"))
+    assert left(fitted("graph").calibrate()) == left(fitted("graph"))
 
 
 def test_rows_that_are_gone_must_be_given():
     X = rows(60, 7)
     model = FMTC(3, view="mixture", random_state=0).fit(X)
     del X
-    with pytest.raises(InputError, match="calibrate\\(X\\)"):
-        model.confidence(rows(3, 8))
+    with pytest.raises(InputError, match="those of fit are not there any more"):
+        model.calibrate()
     with pytest.raises(DataError, match="was fitted on 60 rows, got 59"):
         model.calibrate(rows(60, 7)[:59])
     assert model.calibrate(rows(60, 7)).confidence(rows(3, 8)).shape == (3,)
@@ -175,44 +176,46 @@ def test_a_silo_with_few_rows_is_left_out_with_a_sentence():
     model = FMTC(3, view="mixture", random_state=0).fit(silos)
     with pytest.warns(UserWarning, match="client 'small' has 12 rows, too few to calibrate 3 clusters"):
         model.calibrate()
-    assert model.confidence(NEW["north"], clients="large").shape == (600,)
-    with pytest.raises(DataError, match="too few to calibrate"):
-        model.confidence(NEW["north"], clients="small")
+    assert model.confidence(NEW["north"], silos="large").shape == (600,)
+    with pytest.raises(InputError, match="not calibrated"):
+        model.confidence(NEW["north"], silos="small")
 
 
 @pytest.mark.parametrize("solver", [{"final": "kmeans"}, {"lift": True}, {"exit": True}], ids=str)
 def test_other_endings(solver):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        found = fitted("graph", **solver).predict(NEW, abstain=0.2)
+        model = FMTC(3, view="graph", random_state=0, graph=Graph(**solver)).fit(SILOS).calibrate()
+        found = model.predict(NEW, abstain=0.2)
     assert 0.1 < np.mean([(labels == -1).mean() for labels in found.values()]) < 0.35
 
 
 def test_one_silo_and_one_cluster():
     X = rows(90, 11)
     for view in ("graph", "mixture"):
-        model = FMTC(1, view=view, random_state=0, solver=Solver(calibration="folds")).fit(X)
+        model = FMTC(1, view=view, random_state=0).fit(X).calibrate()
         assert model._models["all"].calibration is not None
         assert 0 < model.drift(rows(50, 12)).p_value <= 1
 
 
 def test_sums_only_and_resumed_runs_are_calibrated_too(tmp_path):
     silos = SILOS | {"west": rows(90, 13)}
-    asked = FMTC(3, view="graph", privacy="sums", max_iter=4, random_state=0, solver=Solver(calibration="folds"))
-    model = asked.fit(silos, checkpoint=tmp_path / "point")
-    again = FMTC(**asked.get_params(deep=False)).fit(silos, checkpoint=tmp_path / "point", resume=True)
-    assert_array_equal(again.confidence(NEW["north"], clients="north"), model.confidence(NEW["north"], clients="north"))
+    asked = FMTC(3, view="graph", privacy="sums", max_iter=4, random_state=0)
+    model = asked.fit(silos, checkpoint=tmp_path / "point").calibrate()
+    again = clone(asked).fit(silos, checkpoint=tmp_path / "point", resume=True).calibrate()
+    assert_array_equal(again.confidence(NEW["north"], silos="north"), model.confidence(NEW["north"], silos="north"))
 
 
 def test_private_models_refuse():
     silos = {name: rows(150, seed) for seed, name in enumerate("abc", 20)}
     model = FMTC(3, privacy=Privacy(100, bounds=(-6, 9)), random_state=0).fit(silos)
-    model._models = {cid: own for cid, own in model._models.items() if own.is_public}
+    public = {cid: own for cid, own in model._models.items() if own.is_public}
+    model._fitted = replace(model._fitted, models=public)
     assert model._models  # at least one silo kept the public model
     name = next(iter(model._models))
-    for ask in (model.confidence, model.drift, lambda X, clients: model.predict(X, clients=clients, abstain=0.1)):
+    for ask in (model.confidence, model.drift, lambda X, silos: model.predict(X, silos=silos, abstain=0.1)):
         with pytest.raises(InputError, match="private runs are not calibrated"):
-            ask(NEW["north"], clients=name)
+            ask(NEW["north"], silos=name)
 
 
 def test_p_values_that_are_none():
@@ -237,11 +240,11 @@ def test_silos_that_lack_concepts_are_calibrated_by_those_they_have(view):
         return 3.5 * np.eye(5)[y] + rng.normal(size=(len(y), 5))
 
     own = {name: sum(n > 0 for n in counts) for name, counts in have.items()}
-    made = FMTC(own, n_concepts=4, view=view, random_state=0, solver=Solver(calibration="folds"))
-    model = made.fit({name: draw(counts) for name, counts in have.items()})
+    made = FMTC(4, clusters_per_silo=own, view=view, random_state=0)
+    model = made.fit(drawn := {name: draw(counts) for name, counts in have.items()}).calibrate(drawn)
     for name, counts in have.items():
         new = draw(counts, 5)
-        left_out = (model.predict(new, clients=name, abstain=0.1) == -1).mean()
+        left_out = (model.predict(new, silos=name, abstain=0.1) == -1).mean()
         single = view == "graph" and own[name] == 1  # one direction, which all rows have: nothing to doubt
         assert left_out == 0 if single else 0.02 < left_out < 0.25
-        assert model.drift(new, clients=name).p_value > 0.001
+        assert model.drift(new, silos=name).p_value > 0.001

@@ -12,11 +12,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests.views import graph_view
 
 import fmtc
-from fmtc import LocalTransport, Settings, run
 from fmtc.kernels.graph import build_graph
 from fmtc.linalg.arrays import is_tensor
 from fmtc.protocol.graph import opening as prepare
-from fmtc.settings import split_solver
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings, by_view
 
 pytestmark = pytest.mark.torch
 
@@ -25,7 +26,7 @@ SETTINGS = {
     "subspace": {"coupling": "subspace"},
     "average": {"coupling": "average"},
     "global": {"scale": "global"},
-    "client": {"scale": "client"},
+    "silo": {"scale": "silo"},
     "embedding": {"align": False, "labels_from": "embedding"},
     "global embedding": {"scale": "global", "labels_from": "embedding"},
     "own centres": {"final": "kmeans"},
@@ -53,11 +54,11 @@ def gap(A, B):
 def assert_alike(a, b, close):
     assert gap(a.embedding_, b.embedding_) < close
     assert gap(a.consensus_, b.consensus_) < close
-    for cid in b.client_ids_:
+    for cid in b.silos_:
         assert gap(a.projections_[cid], b.projections_[cid]) < close
     assert a.n_iter_ == b.n_iter_
-    assert a.stopped_because_ == b.stopped_because_
-    for A, B in zip(a.history_, b.history_, strict=True):
+    assert a.run_.stopped_because == b.run_.stopped_because
+    for A, B in zip(a.run_.rounds, b.run_.rounds, strict=True):
         assert_allclose(A.objective, B.objective, rtol=close)
         assert (A.bytes_up, A.bytes_down, A.rank) == (B.bytes_up, B.bytes_down, B.rank)
 
@@ -72,7 +73,7 @@ def test_a_device_gives_the_fit_of_numpy(make_federation, settings):
     assert a.labels_.dtype == b.labels_.dtype
     for cid in data:
         assert gap(a.cluster_centers_[cid], b.cluster_centers_[cid]) < (1e-6 if rounded else 1e-10)
-        assert_array_equal(a.predict(data[cid], clients=cid), b.predict(data[cid], clients=cid))
+        assert_array_equal(a.predict(data[cid], silos=cid), b.predict(data[cid], silos=cid))
 
 
 @pytest.mark.parametrize("settings", ["default", "subspace", "global", "embedding"])
@@ -132,7 +133,7 @@ def test_a_run_goes_on_from_its_checkpoint_to_the_bit(make_federation, tmp_path,
 
 
 def test_a_checkpoint_of_one_device_is_taken_up_on_another(make_federation, tmp_path):
-    data, settings = make_federation(), split_solver({"tol": 0, "n_init": 2, "random_state": 0})
+    data, settings = make_federation(), by_view({"tol": 0, "n_init": 2, "random_state": 0})
     graph_view(3, device="torch", max_iter=3, **settings).fit(data, checkpoint=tmp_path / "c")
     resumed = graph_view(3, max_iter=6, **settings).fit(data, checkpoint=tmp_path / "c", resume=True)
     whole = graph_view(3, max_iter=6, **settings).fit(data)
@@ -161,15 +162,15 @@ def test_a_saved_model_needs_no_pytorch(make_federation, tmp_path):
         "import fmtc, numpy as np\n"
         "X = np.load('a.npy')\n"
         "model = fmtc.load('model')\n"
-        "np.save('labels.npy', model.predict(X, clients='a'))\n"
-        "np.save('proba.npy', model.predict_proba(X, clients='a'))\n"
-        "np.save('projected.npy', model.transform(X, clients='a'))\n"
+        "np.save('labels.npy', model.predict(X, silos='a'))\n"
+        "np.save('proba.npy', model.predict_proba(X, silos='a'))\n"
+        "np.save('projected.npy', model.transform(X, silos='a'))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert_array_equal(np.load(tmp_path / "labels.npy"), model.labels_[:60])
-    assert_array_equal(np.load(tmp_path / "proba.npy"), model.predict_proba(data["a"], clients="a"))
-    assert_array_equal(np.load(tmp_path / "projected.npy"), model.transform(data["a"], clients="a"))
+    assert_array_equal(np.load(tmp_path / "proba.npy"), model.predict_proba(data["a"], silos="a"))
+    assert_array_equal(np.load(tmp_path / "projected.npy"), model.transform(data["a"], silos="a"))
     assert fmtc.load(tmp_path / "model").get_params()["device"] == "torch"
 
 
@@ -187,7 +188,7 @@ def test_the_device_reaches_the_kernels(make_federation, monkeypatch, settings):
 
 def test_a_fitted_model_holds_no_tensor(make_federation):
     model = graph_view(3, device="torch", max_iter=3).fit(make_federation())
-    held = [vars(model), *map(vars, model._models.values()), *map(vars, model.history_)]
+    held = [vars(model), *map(vars, model._models.values()), *map(vars, model.run_.rounds)]
     assert not any(is_tensor(value) for values in held for value in values.values())
     assert all(type(m.spread) is float for m in model._models.values())
 
@@ -213,7 +214,7 @@ def test_rows_in_any_layout(make_federation, layout):
 
 @pytest.mark.parametrize("n_jobs", [1, 3, -1])
 def test_clients_on_a_device_answer_in_one_order_whatever_n_jobs(make_federation, n_jobs):
-    data, settings = make_federation(m=3), Settings.of(n_clusters=3, max_iter=2, tol=0, n_init=1)
+    data, settings = make_federation(m=3), Settings(n_clusters=3, max_iter=2, tol=0, n_init=1)
     seen = []
 
     class Watched(LocalTransport):

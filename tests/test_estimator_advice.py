@@ -10,9 +10,9 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs, make_circles, make_moons
 
 import fmtc
-from fmtc import FMTC
+from fmtc import FMTC, advise
 from fmtc.errors import DataError
-from fmtc.settings import Privacy
+from fmtc.settings import Privacy, by_view
 
 K = 4
 
@@ -33,7 +33,7 @@ def table():
 
 
 def auto(n_clusters="auto", **others):
-    return FMTC(n_clusters, **{"view": "graph", "max_iter": 3, "random_state": 0, **others})
+    return FMTC(n_clusters, **by_view({"view": "graph", "max_iter": 3, "random_state": 0, **others}))
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def fitted(silos):
 
 
 def test_clear_groups_are_found_and_fitted(silos, fitted):
-    assert fitted.n_clusters_ == fitted.k_advice_.chosen == K
-    assert fitted.k_advice_.verdict == "range"
+    assert fitted.n_clusters_ == fitted.run_.advice.chosen == K
+    assert fitted.run_.advice.verdict == "range"
     assert fitted.n_clusters == "2..7"  # as it was given
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -58,12 +58,12 @@ def test_clear_groups_are_found_and_fitted(silos, fitted):
 def test_a_number_that_is_not_clear_comes_with_a_warning(table):
     with pytest.warns(UserWarning, match=r"not clear: Advice: \d clusters.* Verdict: not clear\."):
         model = auto("2..6", view="auto").fit(table)
-    assert model.k_advice_.verdict == "range"
-    assert model.k_advice_.low <= model.n_clusters_ <= model.k_advice_.high
+    assert model.run_.advice.verdict == "range"
+    assert model.run_.advice.low <= model.n_clusters_ <= model.run_.advice.high
 
 
 def test_what_left_for_the_advice_is_in_the_ledger_and_in_what_was_received(fitted):
-    lines = fitted._ledgers["north"].lines()
+    lines = fitted.run_.ledgers["north"].lines()
     assert [line["run"] for line in lines] == sorted(line["run"] for line in lines)  # "advice", then "local"
     assert {line["phase"] for line in lines if line["run"] == "advice"} >= {"hello", "spectrum"}
     rows = {(row["phase"], row["field"]): row for row in fitted._sent()}
@@ -74,8 +74,8 @@ def test_what_left_for_the_advice_is_in_the_ledger_and_in_what_was_received(fitt
 def test_a_model_keeps_the_number_and_not_the_question(fitted, silos, tmp_path):
     again = fmtc.load(fitted.save(tmp_path / "model"))
     assert again.n_clusters == again.n_clusters_ == K
-    assert_array_equal(again.predict(silos["north"], clients="north"), fitted.predict(silos["north"], clients="north"))
-    assert pickle.loads(pickle.dumps(fitted)).k_advice_.chosen == K
+    assert_array_equal(again.predict(silos["north"], silos="north"), fitted.predict(silos["north"], silos="north"))
+    assert pickle.loads(pickle.dumps(fitted)).run_.advice.chosen == K
     assert clone(fitted).n_clusters == "2..7"
     assert f"{K} clusters" in fitted._html_repr()
 
@@ -97,17 +97,20 @@ def test_an_interrupted_fit_is_resumed_with_the_same_number(silos, tmp_path):
 def test_advice_leaves_the_estimator_as_it_is(silos):
     model = auto("2..7")
     before = dict(vars(model))
-    advice = model.advise(silos)
+    advice = advise(silos, model=model)
     assert vars(model) == before
     assert advice.ks.tolist() == [2, 3, 4, 5, 6, 7]  # those of n_clusters
-    assert model.advise(silos, k_range=(3, 5)).ks.tolist() == [3, 4, 5]
+    assert advise(silos, k_range=(3, 5), model=model).ks.tolist() == [3, 4, 5]
     rows, clients = np.vstack(list(silos.values())), np.repeat(list(silos), len(silos["east"]))
-    assert FMTC(8, view="graph", random_state=0).advise(rows, clients=clients, k_range=(2, 7)).signals == advice.signals
-    assert FMTC(8, random_state=0).advise(silos).ks.tolist() == list(range(2, 21))  # four rows each
+    assert (
+        advise(rows, silos=clients, k_range=(2, 7), model=FMTC(8, view="graph", random_state=0)).signals
+        == advice.signals
+    )
+    assert advise(silos, model=FMTC(8, random_state=0)).ks.tolist() == list(range(2, 21))  # four rows each
 
 
 def test_one_silo_is_enough(silos):
-    advice = FMTC(random_state=0).advise(silos["north"], k_range=(2, 7))
+    advice = advise(silos["north"], k_range=(2, 7), model=FMTC(random_state=0))
     assert (advice.chosen, advice.verdict) == (K, "range")
 
 
@@ -124,23 +127,23 @@ def shapes(kind, n, seed):
 def test_rows_in_large_parts_get_as_many_clusters(kind):
     for seed, n in enumerate((200, 300, 400)):
         X, parts = shapes(kind, n, seed)
-        advice = FMTC(random_state=seed).advise(X)
+        advice = advise(X, model=FMTC(random_state=seed))
         assert (advice.chosen, advice.low, advice.high, advice.signals["parts"]) == (parts,) * 4
         assert "range of" not in advice.sentences[0]
         assert f"{parts} large parts" in advice.text
-    assert FMTC(random_state=0).advise({"a": X, "b": shapes(kind, 200, 9)[0]}).chosen == parts
+    assert advise({"a": X, "b": shapes(kind, 200, 9)[0]}, model=FMTC(random_state=0)).chosen == parts
 
 
 def test_parts_that_the_range_leaves_out_are_not_advised():
     X = shapes("blobs", 300, 0)[0]
     for k_range in ((2, 3), (5, 9)):
-        advice = FMTC(random_state=0).advise(X, k_range=k_range)
+        advice = advise(X, k_range=k_range, model=FMTC(random_state=0))
         assert k_range[0] <= advice.chosen <= k_range[1]
         assert "parts" not in advice.signals
 
 
 def test_flowers_that_touch_are_one_part():
-    assert FMTC(random_state=0).advise(load_iris().data).chosen == 2  # setosa, and the two others
+    assert advise(load_iris().data, model=FMTC(random_state=0)).chosen == 2  # setosa, and the two others
 
 
 def test_missing_cells_and_categories_are_taken(table):
@@ -148,12 +151,12 @@ def test_missing_cells_and_categories_are_taken(table):
 
     rows = {cid: X.copy() for cid, X in table.items()}
     rows["east"][0, 0] = np.nan
-    assert FMTC(random_state=0).advise(rows, k_range=(2, 5)).is_table
+    assert advise(rows, k_range=(2, 5), model=FMTC(random_state=0)).is_table
     frames = {
         cid: pl.DataFrame(X, schema=list("vwxyz")).with_columns(sex=pl.Series(np.tile(["f", "m", "f"], 25)))
         for cid, X in table.items()
     }
-    assert FMTC(random_state=0).advise(frames, k_range=(2, 5)).ks.tolist() == [2, 3, 4, 5]
+    assert advise(frames, k_range=(2, 5), model=FMTC(random_state=0)).ks.tolist() == [2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -174,4 +177,4 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(silos, n_clusters, oth
 
 def test_too_few_rows_for_any_comparison_are_refused(silos):
     with pytest.raises(DataError, match="too few to compare"):
-        FMTC().advise({cid: X[::9] for cid, X in silos.items()})
+        advise({cid: X[::9] for cid, X in silos.items()})

@@ -11,7 +11,7 @@ import fmtc
 LAYERS = (
     ("cli",),
     ("demo", "plot", "report"),
-    ("advice", "estimator", "later"),
+    ("advice", "estimator", "later", "loading"),
     ("runtime",),
     ("privacy",),
     ("protocol", "refit"),
@@ -24,9 +24,12 @@ LAYERS = (
 BESIDE = {
     ("demo", "plot"),
     ("estimator", "advice"),
-    ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
+    ("estimator", "report"),  # what a notebook shows: imported when it is called
+    ("estimator", "plot"),  # FMTC.plot: imported when it is called
     ("estimator", "later"),  # what a model does after its run: imported when it is called
     ("later", "estimator"),
+    ("later", "loading"),
+    ("loading", "estimator"),
     ("protocol", "refit"),  # what a silo does at home at the end of a run
     ("refit", "protocol"),  # by the steps of a round
     ("protocol", "privacy"),  # rules that a phase declares; accounting: the noise a sum needs, and what it costs

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, rand_score
 
-from fmtc import clustering_accuracy, clustering_scores, match_classes, score_clients
 from fmtc.errors import InputError
+from fmtc.metrics import clustering_accuracy, clustering_scores, match_classes, score_silos
 
 LABELLINGS = st.integers(2, 30).flatmap(
     lambda n: st.tuples(*2 * [st.lists(st.integers(0, 4), min_size=n, max_size=n).map(np.array)])
@@ -55,7 +55,7 @@ def test_perfect_agreement_under_any_names():
 def test_scores_of_each_client_and_their_plain_mean(rng):
     clients = np.repeat(["x", "y", "z"], [10, 20, 70])
     truth, found = rng.integers(3, size=100), rng.integers(3, size=100)
-    scores = score_clients(truth, found, clients)
+    scores = score_silos(truth, found, clients)
     assert set(scores) == {"x", "y", "z", "mean", "weighted", "pooled"}
     for cid in "xyz":
         t, f = truth[clients == cid], found[clients == cid]
@@ -84,12 +84,12 @@ def brute_nmi(t, f):
 
 
 def test_numbers_of_one_client_do_not_bind_another():
-    scores = score_clients([0, 1, 0, 1], [0, 1, 1, 0], ["a", "a", "b", "b"])
+    scores = score_silos([0, 1, 0, 1], [0, 1, 1, 0], ["a", "a", "b", "b"])
     assert scores["a"]["acc"] == scores["b"]["acc"] == scores["mean"]["acc"] == 1
 
 
 def test_clients_may_be_numbers():
-    assert set(score_clients([0, 1, 1], [0, 1, 0], [3, 3, 12])) == {"3", "12", "mean", "weighted", "pooled"}
+    assert set(score_silos([0, 1, 1], [0, 1, 0], [3, 3, 12])) == {"3", "12", "mean", "weighted", "pooled"}
 
 
 def pairs_of(labels):
@@ -155,7 +155,7 @@ def test_the_best_matching_on_the_same_rows_is_the_accuracy(labellings):
 
 def test_a_client_with_the_name_of_a_summary_is_refused():
     with pytest.raises(InputError, match="'pooled'"):
-        score_clients([0, 1], [0, 1], ["pooled", "a"])
+        score_silos([0, 1], [0, 1], ["pooled", "a"])
 
 
 @pytest.mark.parametrize("score", [clustering_accuracy, clustering_scores, match_classes])
@@ -172,6 +172,6 @@ def test_labels_that_cannot_be_compared(score):
 def test_clients_that_do_not_fit_the_labels():
     for truth, found, clients in (([0, 1], [0, 1], ["a"]), ([0, 1], [0, 1], ["a"] * 3), ([0, 1, 1], [0, 1], ["a"] * 2)):
         with pytest.raises(InputError, match=r"has \d .* has \d"):
-            score_clients(truth, found, clients)
+            score_silos(truth, found, clients)
     with pytest.raises(InputError, match="empty"):
-        score_clients([], [], [])
+        score_silos([], [], [])

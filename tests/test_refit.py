@@ -30,19 +30,19 @@ def model(request):
 
 
 def known(model):
-    return Silo("late", 3, model.settings()), common_of(kit_of(model).published)
+    return Silo("late", 3, model._settings()), common_of(kit_of(model).published)
 
 
 def test_without_anything_common_it_is_a_run_of_its_own(model):
     X, _ = rows(7)
     one = FMTC(3, view=model.view_, scale="none", random_state=0).fit({"late": X})
-    assert_array_equal(refit(Silo("late", 3, one.settings()), None, X).labels, one.labels_)
+    assert_array_equal(refit(Silo("late", 3, one._settings()), None, X).labels, one.labels_)
 
 
 def test_clusters_have_the_common_numbers(model):
     X, y = rows(8)
     found = refit(*known(model), X)
-    assert_array_equal(found.labels, model.predict(CENTERS, clients="a")[y])
+    assert_array_equal(found.labels, model.predict(CENTERS, silos="a")[y])
     assert_array_equal(found.model.shares.round(1), [0.3, 0.3, 0.3])
 
 

@@ -17,7 +17,7 @@ from tests.describe.test_clusters import assert_names_agree
 from tests.views import graph_view
 
 import fmtc
-from fmtc import FMTC, LocalTransport, Settings, Solver
+from fmtc import FMTC, Graph, write_report
 from fmtc.artifacts import runs
 from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
@@ -37,7 +37,9 @@ from fmtc.report.words import _share_words, atlas_words, verdict
 from fmtc.report.words import has as has_cluster
 from fmtc.runtime.conductor import RESULT, write_record
 from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.spec import RunSpec
+from fmtc.settings import Settings
 from fmtc.tables import Reading, Silo, read_silos
 
 HOSTILE = "<script>alert(1)</script>"
@@ -239,7 +241,7 @@ def test_an_old_run_gives_a_page_with_what_it_has(home):
 def test_a_silo_that_joined_has_no_rounds(home, tmp_path):
     silos = read_silos([home / "silo0.csv"], Reading(id_column="id", drop=["class"]))
     model = FMTC(3, max_iter=3, random_state=0).fit({"silo0": silos[0].X})
-    model.history_ = []
+    model.run_ = replace(model.run_, history=(), before=0)
     results = runs.results(model, silos)
     report = runs.report(model, results, files=[], as_published=False, seconds=1.0, notes=[])
     runs.write_run(tmp_path / "run", False, model, results, report)
@@ -454,13 +456,13 @@ def test_settings_are_those_of_fmtc_and_then_of_its_solver(home, tmp_path):
     summary = summarise(tmp_path / "run")
     names = {(line["of"], line["name"]) for line in summary["settings"]}
     plain = set(FMTC().get_params()) - {"solver"} | {"as_published"}
-    assert names == {("FMTC", name) for name in plain} | {("Solver", name) for name in Solver().get_params()}
+    assert names == {("FMTC", name) for name in plain} | {("Graph", name) for name in Graph().get_params()}
     changed = {line["name"] for line in summary["settings"] if line["changed"]}
     assert {"n_clusters", "max_iter", "ridge", "align", "rho", "as_published"} <= changed
     assert "schatten_p" not in changed
     published = FMTC.as_published(3, ridge=0.5, max_iter=2, random_state=0)
     (line,) = [line for line in summary["code"].splitlines() if line.startswith("model = ")]
-    assert eval(line.partition(" = ")[2], {"FMTC": FMTC, "Solver": Solver}).get_params() == published.get_params()
+    assert eval(line.partition(" = ")[2], {"FMTC": FMTC, "Graph": Graph}).get_params() == published.get_params()
 
 
 @pytest.mark.parametrize(
@@ -567,7 +569,7 @@ def test_small_silos_are_not_frightening(make_federation):
     model = FMTC(8, max_iter=2, random_state=0).fit(X)
     details = of(model, X)["silos"]
     for name, rows in X.items():
-        assert details[name]["held_out"]["score"] > 0.5 * model.score(rows, clients=name)
+        assert details[name]["held_out"]["score"] > 0.5 * model.score(rows, silos=name)
 
 
 def test_a_map_has_a_place_for_every_row(make_federation, monkeypatch):
@@ -592,7 +594,7 @@ def shown(path):
 def test_a_fitted_model_writes_its_page(make_federation, tmp_path, make):
     data = make_federation()
     model = make(3, max_iter=4, random_state=0).fit(data)
-    path = model.report(tmp_path / "pages" / "study.html", data, names={1: "severe"})
+    path = write_report(model, tmp_path / "pages" / "study.html", data, names={1: "severe"})
     words, kept = shown(path)
     assert words.index("study") < words.index("severe") < words.index("How the run went")
     assert [one["n"] for one in kept["points"]] == [60, 60, 60]
@@ -604,8 +606,8 @@ def test_a_fitted_model_writes_its_page(make_federation, tmp_path, make):
     assert "What joining changed" not in words
     X, clients = np.vstack(list(data.values())), np.repeat(list(data), 60)
     shuffled = np.random.default_rng(0).permutation(180)
-    again = make(3, max_iter=4, random_state=0).fit(X[shuffled], clients=clients[shuffled])
-    _, other = shown(again.report(tmp_path / "again.html", X[shuffled], clients=clients[shuffled]))
+    again = make(3, max_iter=4, random_state=0).fit(X[shuffled], silos=clients[shuffled])
+    _, other = shown(write_report(again, tmp_path / "again.html", X[shuffled], silos=clients[shuffled]))
     assert [one["shares"] for one in other["silos"]] == [one["shares"] for one in kept["silos"]]
 
 
@@ -613,10 +615,10 @@ def test_a_page_of_other_rows_has_no_residual_and_may_have_a_gain(make_federatio
     data = make_federation(m=2)
     model = graph_view(3, max_iter=2, random_state=0).fit(data)
     other = {name: rows[::-1] for name, rows in data.items()}
-    words, _ = shown(model.report(tmp_path / "page.html", other))
+    words, _ = shown(write_report(model, tmp_path / "page.html", other))
     assert "Share of the embedding" not in words
     assert "Unseen rows" not in words
-    words, _ = shown(model.report(tmp_path / "page.html", other, gain=True))
+    words, _ = shown(write_report(model, tmp_path / "page.html", other, gain=True))
     assert "what joining changed" in words
 
 
@@ -632,7 +634,7 @@ def test_a_mixture_with_holes_and_categories_has_a_page(tmp_path, monkeypatch, r
         tables[name] = pl.DataFrame(X, schema=list("abc")).fill_nan(None).with_columns(ward=pl.Series(ward))
     model = FMTC(3, random_state=0).fit(tables)
     assert model.view_ == "mixture"
-    words, kept = shown(model.report(tmp_path / "page.html", tables, gain=True))
+    words, kept = shown(write_report(model, tmp_path / "page.html", tables, gain=True))
     assert kept["calibrated"]
     assert [one["n"] for one in kept["points"]] == [60, 60]
     assert "Log-likelihood per row" in words

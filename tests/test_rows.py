@@ -14,8 +14,9 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
-from fmtc import FMTC
+from fmtc import FMTC, write_report
 from fmtc.errors import DataError, InputError, RowsWarning
+from fmtc.estimator import Fitted
 from fmtc.rows import refuse_names
 from fmtc.schema import Column, Encoded, Schema
 from fmtc.tables import Silo, remarks
@@ -28,14 +29,13 @@ class Tabular(FMTC):
 
     takes_missing = True
 
-    def fit(self, X, y=None, *, clients=None):
-        self.parts = self._parts(X, clients, reset=True)
-        self.client_ids_ = sorted(self.parts)
-        self._models = dict.fromkeys(self.client_ids_)
+    def fit(self, X, y=None, *, silos=None):
+        self.parts = self._parts(X, silos, reset=True)
+        self._fitted = Fitted(dict.fromkeys(sorted(self.parts)))
         return self
 
-    def rows(self, X, clients=None):
-        return {cid: Xt for cid, (Xt, _) in self._parts(X, clients, reset=False).items()}
+    def rows(self, X, silos=None):
+        return {cid: Xt for cid, (Xt, _) in self._parts(X, silos, reset=False).items()}
 
 
 def table(kind, n=12):
@@ -147,7 +147,7 @@ def test_masks_lazy_frames_and_anndata():
     assert_array_equal(Tabular().fit({"a": lazy}).parts["a"][0], EXPECTED)
     AnnData = type("AnnData", (SimpleNamespace,), {})
     cells = AnnData(X=sp.csr_array(np.eye(6)), obs=pd.DataFrame({"batch": list("aabbab")}))
-    model = Tabular().fit(cells, clients="batch")
+    model = Tabular().fit(cells, silos="batch")
     assert {cid: rows.tolist() for cid, (_, rows) in model.parts.items()} == {"a": [0, 1, 4], "b": [2, 3, 5]}
 
 
@@ -166,37 +166,37 @@ def test_a_column_gives_the_client(kind):
     X = table(kind)
     sites = ["n", "s", "s"] * 4
     X = X.with_columns(site=pl.Series(sites)) if kind == "polars" else X.assign(site=sites)
-    model = Tabular().fit(X, clients="site")
-    assert model.client_ids_ == ["n", "s"]
+    model = Tabular().fit(X, silos="site")
+    assert model.silos_ == ["n", "s"]
     assert model.schema_.names == ("age", "sex", "smokes")
     assert_array_equal(model.parts["n"][0], EXPECTED[::3])
-    assert set(model.rows(X, clients="site")) == {"n", "s"}
-    assert list(model.rows(X, clients="s")) == ["s"]
-    with pytest.raises(DataError, match=r"clients='sight' is not a column of X; did you mean 'site'\?"):
-        Tabular().fit(X, clients="sight")
+    assert set(model.rows(X, silos="site")) == {"n", "s"}
+    assert list(model.rows(X, silos="s")) == ["s"]
+    with pytest.raises(DataError, match=r"silos='sight' is not a column of X; did you mean 'site'\?"):
+        Tabular().fit(X, silos="sight")
 
 
 def test_a_word_that_is_no_column():
-    with pytest.raises(DataError, match=r"clients='north' is not a column of X.*fit\(\{'north': X\}\)"):
-        FMTC(2).fit(np.eye(5), clients="north")
+    with pytest.raises(DataError, match=r"silos='north' is not a column of X.*fit\(\{'north': X\}\)"):
+        FMTC(2).fit(np.eye(5), silos="north")
 
 
-@pytest.mark.parametrize("clients", [[1, 2] * 20, np.array([1.0, 2.0] * 20), pd.Series([1, 2] * 20), ["1 ", "2"] * 20])
-def test_whole_numbers_name_clients(clients):
+@pytest.mark.parametrize("silos", [[1, 2] * 20, np.array([1.0, 2.0] * 20), pd.Series([1, 2] * 20), ["1 ", "2"] * 20])
+def test_whole_numbers_name_silos(silos):
     X = np.random.default_rng(0).normal(size=(40, 3))
-    model = FMTC(2, max_iter=2, random_state=0).fit(X, clients=clients)
-    assert model.client_ids_ == ["1", "2"]
+    model = FMTC(2, max_iter=2, random_state=0).fit(X, silos=silos)
+    assert model.silos_ == ["1", "2"]
     expected = model.labels_[::2]
     for one in (1, 1.0, np.int64(1), "1"):
-        assert_array_equal(model.predict(X[::2], clients=one), expected)
+        assert_array_equal(model.predict(X[::2], silos=one), expected)
     assert_array_equal(model.predict({1: X[::2]})[1], expected)
-    with pytest.raises(DataError, match="unknown client '3'; this model has '1', '2'"):
-        model.predict(X, clients=3)
+    with pytest.raises(DataError, match="unknown silo '3'; this model has '1', '2'"):
+        model.predict(X, silos=3)
 
 
 @pytest.mark.parametrize("y", [["a", "b"], np.array(["a"]), pd.Series(["a", "b"]), pd.Series(pd.Categorical(["a"]))])
 def test_words_in_the_place_of_y_are_refused(y):
-    with pytest.raises(DataError, match=r"words such as 'a'.*clients="):
+    with pytest.raises(DataError, match=r"words such as 'a'.*silos="):
         refuse_names(y)
 
 
@@ -254,7 +254,7 @@ def test_columns_with_the_same_name_are_refused():
     frame = pd.DataFrame(np.arange(24.0).reshape(12, 2), columns=["age", "age"])
     with pytest.raises(DataError, match=r"^X has more than one column called 'age'"):
         Tabular().fit(frame)
-    with pytest.raises(DataError, match=r"^client 'b': X has more than one column"):
+    with pytest.raises(DataError, match=r"^silo 'b': X has more than one column"):
         Tabular().fit({"a": frame.set_axis(["age", "x"], axis=1), "b": frame})
 
 
@@ -264,19 +264,19 @@ def test_lists_of_tables_and_mappings_of_columns_are_refused():
         with pytest.raises(DataError, match=rf"X is a list of {len(tables)} tables: give each a name"):
             Tabular().fit(tables)
     for columns in (dict(frame), {"age": frame["age"].to_numpy()}):
-        with pytest.raises(DataError, match=r"client 'age' has a single column.*pandas.DataFrame\(X\)"):
+        with pytest.raises(DataError, match=r"silo 'age' has a single column.*pandas.DataFrame\(X\)"):
             Tabular().fit(columns)
-    assert Tabular().fit([[1.0, 2.0], [3.0, 4.0]]).client_ids_ == ["all"]
+    assert Tabular().fit([[1.0, 2.0], [3.0, 4.0]]).silos_ == ["all"]
 
 
 def test_the_column_of_clients_left_among_the_features_is_warned_about():
     frame = pd.DataFrame({"age": np.linspace(30, 60, 12), "site": ["n", "s"] * 6})
-    with pytest.warns(UserWarning, match="the column 'site' of X names the clients.*write clients='site'"):
-        Tabular().fit(frame, clients=frame["site"])
+    with pytest.warns(UserWarning, match="the column 'site' of X names the silos.*write silos='site'"):
+        Tabular().fit(frame, silos=frame["site"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Tabular().fit(frame[["age"]], clients=frame["site"])
-        Tabular().fit(frame, clients=pd.Series(["a", "b"] * 6, name="site"))
+        Tabular().fit(frame[["age"]], silos=frame["site"])
+        Tabular().fit(frame, silos=pd.Series(["a", "b"] * 6, name="site"))
 
 
 # ------------------------------------------------------------------------------------------- what the rows look like
@@ -289,11 +289,11 @@ def clinic(n=240, seed=0):
     return pd.DataFrame(rng.permutation(X), columns=["age", "dose", "protein"])
 
 
-def said_of(X, clients=None, **params):
+def said_of(X, silos=None, **params):
     """What `fit` warns of about rows and columns."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        FMTC(2, view="mixture", max_iter=1, random_state=0, **params).fit(X, clients=clients)
+        FMTC(2, view="mixture", max_iter=1, random_state=0, **params).fit(X, silos=silos)
     return [str(one.message) for one in caught if one.category is RowsWarning]
 
 
@@ -318,9 +318,9 @@ def test_columns_that_name_silos_or_the_answer_are_asked_about(form):
     X = clinic().assign(hospital=["east", "north", "south"] * 80)
     frame = FORMS[form]
     asked = "does 'hospital' name silos? It is clustered on:"
-    ways = "divide rows by it (clients='hospital'), or omit it (X.drop(columns='hospital'))"
+    ways = "divide rows by it (silos='hospital'), or omit it (X.drop(columns='hospital'))"
     assert said_of(frame(X)) == [f"{asked} {ways}"]
-    assert said_of(frame(X), clients="hospital") == []
+    assert said_of(frame(X), silos="hospital") == []
     parts = {name: frame(part) for name, part in X.assign(ward=[1, 2] * 120).groupby("ward")}
     assert said_of(parts) == [f"{asked} omit it (X.drop(columns='hospital'))"]
     assert said_of(frame(clinic().assign(diagnosis=[0, 1] * 120))) == [
@@ -389,11 +389,11 @@ def test_a_model_explains_the_rows_of_fit_while_somebody_keeps_them(kind, tmp_pa
         X = pd.DataFrame(X, columns=["a", "b", "c"])
     if kind == "mapping":
         X, site = {"n": X[::2].copy(), "s": X[1::2].copy()}, None
-    model = FMTC(2, random_state=0).fit(X, clients=site)
-    assert model.explain().to_dict() == model.explain(X, clients=site).to_dict()
-    assert model.report(tmp_path / "page.html").stat().st_size > 10_000
-    with pytest.raises(TypeError, match="clients= is about the rows of X"):
-        model.explain(clients=["n"] * 60)
+    model = FMTC(2, random_state=0).fit(X, silos=site)
+    assert model.explain().to_dict() == model.explain(X, silos=site).to_dict()
+    assert write_report(model, tmp_path / "page.html").stat().st_size > 10_000
+    with pytest.raises(TypeError, match="silos= is about the rows of X"):
+        model.explain(silos=["n"] * 60)
     for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
         with pytest.raises(InputError, match="a model keeps no rows"):
             other.explain()

@@ -9,11 +9,13 @@ from sklearn.preprocessing import StandardScaler
 from tests.views import graph_view
 
 import fmtc
-from fmtc import LocalTransport, Settings
+from fmtc.artifacts.onnx import export_onnx
 from fmtc.errors import RefusedError
 from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.state import open_client
 from fmtc.protocol.units import MOMENTS, RESCALE
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 # where columns are not scaled, one decides alone, too little for three clusters: the warning is tested elsewhere
 pytestmark = pytest.mark.filterwarnings(
@@ -57,7 +59,7 @@ def assert_scaled_beforehand(model, scalers, data, **params):
         assert_allclose(model.projections_[name], folded, rtol=1e-7, atol=1e-9)
         assert_allclose(model.cluster_centers_[name], other.cluster_centers_[name], atol=1e-8)
         new = NEW[name]
-        assert_array_equal(model.predict(new, clients=name), other.predict(scalers[name].transform(new), clients=name))
+        assert_array_equal(model.predict(new, silos=name), other.predict(scalers[name].transform(new), silos=name))
     assert_allclose(model.score(data), other.score(by_hand), rtol=1e-9)
     assert abs(model.score(data) - short(**params).fit(data).score(data)) > 1e-3  # and scaling matters here
 
@@ -73,12 +75,12 @@ def test_global_scaling_is_a_standard_scaler_on_the_union(params):
 
 @pytest.mark.parametrize("params", [{}, {"center_features": False}])
 def test_client_scaling_is_a_standard_scaler_in_each(params):
-    model = short(scale="client", **params).fit(DATA)
+    model = short(scale="silo", **params).fit(DATA)
     assert_scaled_beforehand(model, {name: StandardScaler().fit(X) for name, X in DATA.items()}, DATA, **params)
 
 
 def test_labels_are_those_of_predict_on_the_rows_as_they_came():
-    for scale in ("client", "global"):
+    for scale in ("silo", "global"):
         for wrap in (np.asarray, thin, lambda X: X.astype(np.float32)):
             data = {name: wrap(X) for name, X in DATA.items()}
             model = short(scale=scale).fit(data)
@@ -94,7 +96,7 @@ def test_the_unit_of_a_column_does_not_matter(wrap):
         data = {name: wrap(X) for name, X in DATA.items()}
         return short(scale=scale).fit({n: X * factor if n in changed else X for n, X in data.items()})
 
-    for scale, changed in (("global", set(DATA)), ("client", {"south"}), ("client", set(DATA))):
+    for scale, changed in (("global", set(DATA)), ("silo", {"south"}), ("silo", set(DATA))):
         plain, other = fitted(scale, ()), fitted(scale, changed)
         assert_array_equal(plain.labels_, other.labels_)
         assert_allclose(plain.embedding_, other.embedding_, atol=1e-8)
@@ -125,9 +127,9 @@ def test_sparse_rows_stay_sparse(monkeypatch):
 
     monkeypatch.setattr(sp.csr_array, "toarray", watched)
     monkeypatch.setattr(sp.csr_array, "todense", watched)
-    for scale in ("global", "client"):
+    for scale in ("global", "silo"):
         transport = LocalTransport(data, Settings(K, scale=scale, max_iter=2))
-        fmtc.run(transport, transport.settings)
+        fmtc.runtime.driver.run(transport, transport.settings)
         for name, client in transport.clients.items():
             assert sp.issparse(client.rows.X)
             assert client.X is data[name]
@@ -140,14 +142,14 @@ def test_sparse_rows_stay_sparse(monkeypatch):
 
 def test_single_precision_stays_single():
     data = {name: X.astype(np.float32) for name, X in DATA.items()}
-    for scale in ("client", "global"):
+    for scale in ("silo", "global"):
         model = short(scale=scale).fit(data)
         found = [model.embedding_, model.consensus_, *model.projections_.values(), *model.transform(data).values()]
         assert {array.dtype for array in found} == {np.dtype(np.float32)}
         assert_array_equal(model.labels_, short(scale=scale).fit(DATA).labels_)
 
 
-@pytest.mark.parametrize(("scale", "wrap"), [("client", thin), ("global", np.asarray)])
+@pytest.mark.parametrize(("scale", "wrap"), [("silo", thin), ("global", np.asarray)])
 def test_saved_and_exported_models_take_rows_as_they_come(scale, wrap, tmp_path):
     data = {name: wrap(X) for name, X in DATA.items()}
     model = short(scale=scale).fit(data)
@@ -159,10 +161,10 @@ def test_saved_and_exported_models_take_rows_as_they_come(scale, wrap, tmp_path)
     assert again.scale == scale
     for name, X in NEW.items():
         X = wrap(X)
-        expected = model.predict(X, clients=name)
+        expected = model.predict(X, silos=name)
         assert len(np.unique(expected)) == K
-        assert_array_equal(again.predict(X, clients=name), expected)
-        path = model.export_onnx(name, tmp_path / f"{name}.onnx", dtype=np.float64)
+        assert_array_equal(again.predict(X, silos=name), expected)
+        path = export_onnx(model, name, tmp_path / f"{name}.onnx", dtype=np.float64)
         rows = X.toarray() if sp.issparse(X) else X
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         assert_array_equal(session.run(["label"], {"X": rows})[0], expected)
@@ -170,26 +172,26 @@ def test_saved_and_exported_models_take_rows_as_they_come(scale, wrap, tmp_path)
 
 def test_a_constant_column_is_left_at_its_unit():
     data = {name: np.column_stack([X, np.full(len(X), 0.1)]) for name, X in DATA.items()}
-    for scale in ("client", "global"):
+    for scale in ("silo", "global"):
         model, plain = short(scale=scale).fit(data), short(scale=scale).fit(DATA)
         assert_array_equal(model.labels_, plain.labels_)
         assert all(np.isfinite(W).all() for W in model.projections_.values())
     only_here = DATA | {"south": data["south"][:, [0, 1, 2, 3, 4, 6]]}  # constant in one client, not in all
-    assert np.isfinite(short(scale="client").fit(only_here).consensus_).all()
+    assert np.isfinite(short(scale="silo").fit(only_here).consensus_).all()
 
 
-@pytest.mark.parametrize("scale", ["client", "global", "auto"])
+@pytest.mark.parametrize("scale", ["silo", "global", "auto"])
 @pytest.mark.parametrize("view", ["graph", "auto"])
 def test_columns_that_have_their_units_already(scale, view):
     """Standard deviations of exactly 1: what is agreed is a shift, and the run takes its course."""
     X = np.array([[-1.0, 1.0, -1.0], [1.0, 1.0, -1.0], [-1.0, -1.0, 1.0], [1.0, -1.0, 1.0]])[np.arange(60) % 4] + 5.0
     assert (X.std(axis=0) == 1).all()
     model = fmtc.FMTC(2, view=view, scale=scale, max_iter=3, random_state=0).fit({"a": X, "b": X})
-    assert_array_equal(model.labels_[:60], model.predict(X, clients="a"))
+    assert_array_equal(model.labels_[:60], model.predict(X, silos="a"))
 
 
 def test_one_client_alone():
-    one, all_of_it = short(scale="client").fit(UNION), short(scale="global").fit(UNION)
+    one, all_of_it = short(scale="silo").fit(UNION), short(scale="global").fit(UNION)
     assert_array_equal(one.labels_, all_of_it.labels_)
     assert_allclose(one.projections_["all"], all_of_it.projections_["all"], rtol=1e-9)
 
@@ -198,7 +200,7 @@ def test_one_client_alone():
 
 
 def test_what_is_said_about_the_columns():
-    settings = Settings.of(n_clusters=K, scale="global", lift=False)
+    settings = Settings(n_clusters=K, scale="global", lift=False)
     clients = {name: open_client(name, X, settings) for name, X in DATA.items()}
     answers = {name: MOMENTS.reply(client, MOMENTS.Ask(), settings, 0)[1] for name, client in clients.items()}
     X, west = DATA["west"], answers["west"]
@@ -217,7 +219,7 @@ def test_what_is_said_about_the_columns():
     assert_array_equal(again.rows.X, client.rows.X)
 
 
-@pytest.mark.parametrize("scale", ["none", "client"])
+@pytest.mark.parametrize("scale", ["none", "silo"])
 def test_columns_are_summed_up_only_where_that_was_agreed(scale):
     settings = Settings(K, scale=scale)
     client, server = open_client("a", DATA["north"], settings), METHOD.open_server(["a"], settings, None)

@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import Settings
 from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
 from fmtc.kernels.couplings import COUPLINGS
 from fmtc.linalg.stacks import Workspace
@@ -17,6 +16,7 @@ from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.mixture.state import Mixture
 from fmtc.protocol.state import ServerState, held_at_the_end
 from fmtc.runtime.driver import RoundRecord
+from fmtc.settings import Settings
 
 HERE = HELLO.Answer(n_samples=10, n_features=4, sum_of_squares=40.0)
 
@@ -44,7 +44,7 @@ def test_a_constant_client_is_refused(rng, play, value, kind, n):
     """Also where the mean of equal numbers is not quite that number."""
     data = {"a": kind(np.full((n, 3), value)), "b": kind(rng.normal(size=(20, 3)))}
     with pytest.raises(ValueError, match="client 'a':"):
-        play(data, Settings.of(n_clusters=2, center_features=True)).phase("hello")
+        play(data, Settings(n_clusters=2, center_features=True)).phase("hello")
 
 
 def test_a_small_spread_about_a_large_mean_is_not_constant(rng, play):
@@ -56,7 +56,7 @@ def test_scale_rho_and_weights_agreed_at_the_start():
         "b": HELLO.Answer(n_samples=30, n_features=4, sum_of_squares=60.0),
         "a": HELLO.Answer(n_samples=10, n_features=4, sum_of_squares=100.0),
     }
-    server = opened(answers, Settings.of(n_clusters=3, alpha=2.0, ridge=0.1))
+    server = opened(answers, Settings(n_clusters=3, alpha=2.0, ridge=0.1))
     assert server.client_ids == ("a", "b")
     assert_allclose(server.scale, np.sqrt(40 / 160))
     assert_allclose(server.omega, [0.5, 0.5])
@@ -68,7 +68,7 @@ def test_scale_rho_and_weights_agreed_at_the_start():
 
 
 def test_weights_are_normalised_and_decide_the_ridge(play, make_federation):
-    game = play(make_federation(m=2), Settings.of(n_clusters=3, ridge=0.1), {"b": 3, "a": 1})
+    game = play(make_federation(m=2), Settings(n_clusters=3, ridge=0.1), {"b": 3, "a": 1})
     game.phase("hello")
     assert_allclose(game.server.omega, [0.25, 0.75])
     ridges = {cid: ask.ridge for cid, ask in game.asks("prepare").items()}
@@ -77,13 +77,13 @@ def test_weights_are_normalised_and_decide_the_ridge(play, make_federation):
 
 @pytest.mark.parametrize("weights", [{"a": 1}, {"a": 1, "b": 1, "c": 1}, {"a": 1, "c": 1}, {}])
 def test_weights_name_each_client_once(weights):
-    with pytest.raises(ValueError, match=r"^client_weights"):
+    with pytest.raises(ValueError, match=r"^silo_weights"):
         opened({"a": HERE, "b": HERE}, Settings(), weights)
 
 
 @pytest.mark.parametrize("bad", [0, -1, np.nan, np.inf, True, "1"])
 def test_weights_are_above_zero(bad):
-    with pytest.raises(ValueError, match=r"^client_weights"):
+    with pytest.raises(ValueError, match=r"^silo_weights"):
         opened({"a": HERE, "b": HERE}, Settings(), {"a": 1.0, "b": bad})
 
 
@@ -114,7 +114,7 @@ def running(make_federation, play):
     "setting", [{}, {"coupling": "subspace"}, {"beta": 0.0}, {"message_dtype": "float32"}], ids=str
 )
 def test_a_server_that_reuses_its_stacks_comes_to_the_same(make_federation, play, setting):
-    settings = Settings.of(n_clusters=3, **setting)
+    settings = Settings(n_clusters=3, **setting)
     game = play(make_federation(), settings).open()
     for round_no in range(5):
         answers = game.ask("round")
@@ -170,7 +170,7 @@ def test_later_rounds_turn_each_client_towards_its_consensus(running):
 
 
 def test_without_alignment_nobody_is_turned(make_federation, play):
-    game = play(make_federation(), Settings.of(n_clusters=3, align=False)).open().rounds(1)
+    game = play(make_federation(), Settings(n_clusters=3, align=False)).open().rounds(1)
     assert not game.server.rotations
     answers = game.ask("round")
     stacked = np.stack([answers[cid].W for cid in "abc"], axis=2)

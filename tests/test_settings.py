@@ -1,74 +1,75 @@
 """Settings check themselves: which values they take, and which class of error the others get."""
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
-from fmtc import Settings, Solver
+from fmtc import Graph, Mixture
 from fmtc.protocol.graph.view import METHOD
+from fmtc.settings import Settings, flat
 
 
 def value(name, settings):
-    return getattr(settings if name in {f.name for f in fields(Settings)} else settings.solver, name)
+    return getattr(settings, name)
 
 
 @pytest.mark.parametrize("name", ["n_clusters", "n_inner", "max_iter", "n_init", "n_neighbors", "max_features"])
 def test_whole_numbers_of_at_least_one(name):
     for good in (1, np.int32(3)):
-        assert value(name, Settings.of(**{name: good})) == good
+        assert value(name, Settings(**{name: good})) == good
     for bad in (0, -2):
         with pytest.raises(ValueError, match=f"^{name} .* {bad}$"):
-            Settings.of(**{name: bad})
+            Settings(**{name: bad})
     for bad in (2.0, "2", None, True, [3]):
         with pytest.raises(TypeError, match=f"^{name} "):
-            Settings.of(**{name: bad})
+            Settings(**{name: bad})
 
 
 @pytest.mark.parametrize("name", ["alpha", "ridge", "rho", "bandwidth", "step_size"])
 def test_numbers_above_zero(name):
     for good in (1, 1e-9, np.float32(2.5)):
-        assert value(name, Settings.of(**{name: good})) == good
+        assert value(name, Settings(**{name: good})) == good
     for bad in (0, -1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match=f"^{name} "):
-            Settings.of(**{name: bad})
+            Settings(**{name: bad})
     for bad in ("1", False, [1.0], 1j):
         with pytest.raises(TypeError, match=f"^{name} "):
-            Settings.of(**{name: bad})
+            Settings(**{name: bad})
 
 
 @pytest.mark.parametrize("name", ["rho", "bandwidth", "step_size", "message_dtype"])
 def test_settings_that_may_be_none(name):
-    assert value(name, Settings.of(**{name: None})) is None
+    assert value(name, Settings(**{name: None})) is None
 
 
 @pytest.mark.parametrize("name", ["alpha", "ridge", "beta", "tol", "schatten_p", "nonmutual_weight"])
 def test_numbers_that_may_not_be_none(name):
     with pytest.raises(TypeError, match=f"^{name} "):
-        Settings.of(**{name: None})
+        Settings(**{name: None})
 
 
 @pytest.mark.parametrize("name", ["beta", "tol"])
 def test_numbers_from_zero(name):
-    assert value(name, Settings.of(**{name: 0})) == 0
+    assert value(name, Settings(**{name: 0})) == 0
     for bad in (-1e-9, np.nan, np.inf):
         with pytest.raises(ValueError, match=f"^{name} "):
-            Settings.of(**{name: bad})
+            Settings(**{name: bad})
     for bad in ("0", "auto", True):
         with pytest.raises(TypeError, match=f"^{name} "):
-            Settings.of(**{name: bad})
+            Settings(**{name: bad})
 
 
 @pytest.mark.parametrize("name", ["schatten_p", "nonmutual_weight"])
 def test_fractions_lie_above_zero_and_up_to_one(name):
     for good in (0.01, 1):
-        assert value(name, Settings.of(**{name: good})) == good
+        assert value(name, Settings(**{name: good})) == good
     for bad in (0, -0.5, 1.001, np.nan):
         with pytest.raises(ValueError, match=f"^{name} "):
-            Settings.of(**{name: bad})
+            Settings(**{name: bad})
     with pytest.raises(TypeError, match=f"^{name} "):
-        Settings.of(**{name: "half"})
+        Settings(**{name: "half"})
 
 
 @pytest.mark.parametrize(
@@ -76,36 +77,36 @@ def test_fractions_lie_above_zero_and_up_to_one(name):
     [
         ("coupling", ("tensor", "subspace", "average")),
         ("view", ("graph", "mixture", "auto")),
-        ("scale", ("auto", "none", "client", "global", "tfidf")),
+        ("scale", ("auto", "none", "silo", "global", "tfidf")),
         ("labels_from", ("projection", "embedding")),
         ("final", ("mixture", "kmeans")),
     ],
 )
 def test_choices_are_listed(name, options):
     for option in options:
-        assert value(name, Settings.of(**{name: option})) == option
+        assert value(name, Settings(**{name: option})) == option
     for bad in ("other", None, True, np.array(["tensor", "none"])):
         with pytest.raises(ValueError, match=f"^{name} .*{', '.join(map(repr, options))}"):
-            Settings.of(**{name: bad})
+            Settings(**{name: bad})
 
 
 @pytest.mark.parametrize("name", ["align", "accelerate", "center_features", "lift"])
 def test_flags(name):
     words = ("auto",) if name in ("center_features", "lift") else ()
     for good in (True, False, np.bool_(True), *words):
-        assert value(name, Settings.of(**{name: good})) == good
+        assert value(name, Settings(**{name: good})) == good
     for bad in ("yes", "loop", None, 1.5, 1, *({"auto"} - set(words))):
         with pytest.raises(ValueError, match=f"^{name} "):
-            Settings.of(**{name: bad})
+            Settings(**{name: bad})
 
 
 def test_other_choices():
-    assert Settings.of(n_neighbors="auto").solver.n_neighbors == "auto"
+    assert Settings(n_neighbors="auto").n_neighbors == "auto"
     with pytest.raises(TypeError, match=r"^n_neighbors "):
-        Settings.of(n_neighbors="all")
+        Settings(n_neighbors="all")
     for bad in ("float16", 32):
         with pytest.raises(ValueError, match=r"^message_dtype "):
-            Settings.of(message_dtype=bad)
+            Settings(message_dtype=bad)
 
 
 @pytest.mark.parametrize(
@@ -121,23 +122,23 @@ def test_other_choices():
     ids=str,
 )
 def test_projections_are_mixed_in_a_common_frame_only(setting, mixes):
-    assert Solver(**setting).mixes is mixes
+    assert Graph(**setting).mixes is mixes
 
 
 @pytest.mark.parametrize(
     ("kappa", "spread"), [(None, None), (4, 0.25), (np.float32(2), 0.5), (float("inf"), 0.0), (0, 1e12)]
 )
 def test_pooling_strength_from_nothing_to_everything(kappa, spread):
-    assert Settings.of(kappa=kappa).solver.spread == spread
+    assert Settings(kappa=kappa).spread == spread
 
 
 def test_pooling_strengths_that_are_none():
     for bad in (-1e-9, np.nan, -np.inf):
         with pytest.raises(ValueError, match=r"^kappa "):
-            Settings.of(kappa=bad)
+            Settings(kappa=bad)
     for bad in ("0", "auto", True, [1.0]):
         with pytest.raises(TypeError, match=r"^kappa "):
-            Settings.of(kappa=bad)
+            Settings(kappa=bad)
 
 
 def test_levels_of_categories():
@@ -152,33 +153,36 @@ def test_levels_of_categories():
 
 
 def test_words_are_not_centred():
-    assert Settings.of(scale="tfidf", center_features=False).scale == "tfidf"
+    assert Settings(scale="tfidf", center_features=False).scale == "tfidf"
     with pytest.raises(ValueError, match=r"^center_features"):
-        Settings.of(scale="tfidf", center_features=True)
+        Settings(scale="tfidf", center_features=True)
 
 
-def test_settings_keep_their_own_solver():
-    solver = Solver(ridge=0.1)
-    settings = Settings(solver=solver)
-    solver.ridge = 5.0
-    assert settings.solver.ridge == 0.1
-    with pytest.raises(TypeError, match="solver"):
-        Settings(solver={"ridge": 0.1})
+def test_settings_that_both_views_read_are_of_the_view_that_is_fitted():
+    graph, mixture = Graph(kappa=1, alpha=2), Mixture(n_init=3)
+    assert [flat("graph", graph, mixture)[name] for name in ("kappa", "n_init", "alpha")] == [1, 10, 2]
+    assert [flat("mixture", graph, mixture)[name] for name in ("kappa", "n_init")] == [None, 3]
+    assert [flat("auto", graph, mixture)[name] for name in ("kappa", "n_init")] == [1, 3]
+    with pytest.raises(ValueError, match=r"one kappa, got Graph\(kappa=1\) and Mixture\(kappa=2\)"):
+        flat("auto", graph, Mixture(kappa=2))
+    for bad in ({"ridge": 0.1}, Mixture()):
+        with pytest.raises(TypeError, match=r"^graph must be None or a fmtc\.Graph"):
+            flat("graph", bad, None)
 
 
 def test_settings_come_back_from_json():
     """As they travel to the clients of a federation."""
-    settings = Settings.of(n_clusters=4, beta=0.3, scale="global", ridge=0.1, rho=None, align=False)
+    settings = Settings(n_clusters=4, beta=0.3, scale="global", ridge=0.1, rho=None, align=False)
     assert METHOD.read_settings(json.loads(json.dumps(asdict(settings)))) == settings
     with pytest.raises(ValueError, match="ridge"):
-        METHOD.read_settings(asdict(settings) | {"solver": asdict(settings.solver) | {"ridge": -1.0}})
+        METHOD.read_settings(asdict(settings) | {"ridge": -1.0})
 
 
 def test_an_unknown_name_is_an_error():
     with pytest.raises(TypeError, match="reweigh"):
-        Settings.of(reweigh=2)
+        Settings(reweigh=2)
     with pytest.raises(ValueError, match="colour"):
-        Solver().set_params(colour="red")
+        Graph().set_params(colour="red")
 
 
 @pytest.mark.parametrize(
@@ -187,4 +191,4 @@ def test_an_unknown_name_is_an_error():
     ids=str,
 )
 def test_the_smallest_move_is_no_coarser_than_the_tolerance(setting, move):
-    assert Settings.of(**setting).min_move == move
+    assert Settings(**setting).min_move == move

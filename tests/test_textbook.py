@@ -11,13 +11,14 @@ from sklearn.cluster import KMeans
 from tests.views import graph_view
 
 import fmtc
-from fmtc import FMTC, LocalTransport, Settings
+from fmtc import FMTC
 from fmtc.kernels import projection
 from fmtc.protocol.base import Message
 from fmtc.protocol.graph.opening import HELLO, PREPARE
 from fmtc.protocol.graph.round import ROUND, server_step
 from fmtc.protocol.graph.view import METHOD
-from fmtc.settings import split_solver
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings, by_view
 
 # ------------------------------------------------------------------------------------------ the textbook
 
@@ -245,9 +246,9 @@ def test_a_run_equals_the_textbook(make_federation, shape, setting):
     setting = {"alpha": 1.0, "beta": 0.15, "ridge": 0.03, "coupling": "tensor", "align": True} | setting
     p = setting.pop("p", 1.0)
     rounds = 8
-    settings = Settings.of(n_clusters=3, schatten_p=p, n_neighbors=8, n_inner=5, max_iter=rounds, tol=0, **setting)
+    settings = Settings(n_clusters=3, schatten_p=p, n_neighbors=8, n_inner=5, max_iter=rounds, tol=0, **setting)
     transport = LocalTransport(data, settings)
-    result = fmtc.run(transport, settings)
+    result = fmtc.runtime.driver.run(transport, settings)
     expected = textbook(data, 3, p=p, n_neighbors=8, n_inner=5, rounds=rounds, **setting)
     for name in ("W", "Z", "Y"):
         assert_allclose(getattr(result.server, name), expected[name], atol=1e-8, rtol=0)
@@ -262,8 +263,8 @@ def test_a_run_equals_the_textbook(make_federation, shape, setting):
 
 def test_a_run_with_weights_equals_the_textbook(make_federation):
     data = make_federation(m=3, n=(40, 55, 70), seed=4)
-    settings = Settings.of(n_clusters=3, n_neighbors=8, max_iter=6, tol=0)
-    result = fmtc.run(LocalTransport(data, settings), settings, weights={"a": 1, "b": 2, "c": 5})
+    settings = Settings(n_clusters=3, n_neighbors=8, max_iter=6, tol=0)
+    result = fmtc.runtime.driver.run(LocalTransport(data, settings), settings, weights={"a": 1, "b": 2, "c": 5})
     setting = {"alpha": 1.0, "beta": 0.15, "ridge": 0.03, "p": 1.0, "coupling": "tensor", "align": True}
     omega = np.array([1, 2, 5]) / 8
     expected = textbook(data, 3, **setting, n_neighbors=8, n_inner=3, rounds=6, omega=omega)
@@ -303,7 +304,7 @@ def test_as_published_equals_algorithm_1(make_federation, shape, p, alpha, beta,
         assert_allclose(F, expected["F"][cid], atol=1e-8, rtol=0)
         unit = expected["F"][cid] / np.linalg.norm(expected["F"][cid], axis=1, keepdims=True)
         assert same_partition(labels, KMeans(3, n_init=10, random_state=0).fit_predict(unit))
-    found = np.array([(record.objective, record.lagrangian) for record in model.history_])
+    found = np.array([(record.objective, record.lagrangian) for record in model.run_.rounds])
     assert_allclose(found, expected["history"], rtol=1e-8)
 
 
@@ -311,9 +312,11 @@ def test_sparse_rows_run_as_the_same_rows_dense(make_federation):
     data = make_federation(m=3, n=40, d=30)
     data = {cid: np.where(np.abs(X) > 1, X, 0) for cid, X in data.items()}
     for center in (True, False):
-        settings = Settings.of(n_clusters=3, max_iter=5, tol=0, center_features=center)
-        dense = fmtc.run(LocalTransport(data, settings), settings).server
-        sparse = fmtc.run(LocalTransport({c: sp.csr_array(X) for c, X in data.items()}, settings), settings).server
+        settings = Settings(n_clusters=3, max_iter=5, tol=0, center_features=center)
+        dense = fmtc.runtime.driver.run(LocalTransport(data, settings), settings).server
+        sparse = fmtc.runtime.driver.run(
+            LocalTransport({c: sp.csr_array(X) for c, X in data.items()}, settings), settings
+        ).server
         for name in ("W", "Z", "Y"):
             assert_allclose(getattr(sparse, name), getattr(dense, name), atol=1e-8)
 
@@ -353,7 +356,7 @@ def test_without_coupling_clients_are_alone(make_federation, coupling):
 
 def test_with_coupling_clients_are_not_alone(make_federation):
     data = of_equal_scale(make_federation(m=3, distance=4.0))
-    setting = split_solver({"n_neighbors": 15, "align": False, "max_iter": 10, "tol": 0, "random_state": 0})
+    setting = by_view({"n_neighbors": 15, "align": False, "max_iter": 10, "tol": 0, "random_state": 0})
     W = graph_view(3, beta=0.15, **setting).fit(data).projections_["a"]
     alone = graph_view(3, beta=0.15, **setting).fit({"a": data["a"]}).projections_["a"]
     assert np.abs(W - alone).max() > 0.01
@@ -376,9 +379,9 @@ RUN = {"n_clusters": 3, "n_neighbors": 15, "max_iter": 8, "tol": 0}
 
 
 def run(data, **settings):
-    settings = Settings.of(**(RUN | settings))
+    settings = Settings(**(RUN | settings))
     transport = LocalTransport(data, settings)
-    return fmtc.run(transport, settings), transport.clients
+    return fmtc.runtime.driver.run(transport, settings), transport.clients
 
 
 def cross_products(W, order=None):
@@ -460,8 +463,8 @@ def test_tensor_coupling_sees_the_circle_of_clients(make_federation, order):
 def test_a_cyclic_shift_of_clients_shifts_the_server_step(make_federation):
     """Without alignment exactly: no frame has to be chosen."""
     data = make_federation(m=5, n=(40, 50, 60, 70, 80))
-    settings = Settings.of(**RUN, align=False)
-    server = fmtc.run(LocalTransport(data, settings), settings).server
+    settings = Settings(**RUN, align=False)
+    server = fmtc.runtime.driver.run(LocalTransport(data, settings), settings).server
     transport = LocalTransport(data, settings)
     order = [2, 3, 4, 0, 1]
     start = prepared(transport, settings)
@@ -510,7 +513,7 @@ def run_from(data, settings, rotations):
 @pytest.mark.parametrize("align", [True, False])
 def test_aligned_clients_may_start_in_any_frame(make_federation, rng, coupling, align):
     data = make_federation(m=4, distance=4.0)
-    settings = Settings.of(**RUN, align=align, coupling=coupling)
+    settings = Settings(**RUN, align=align, coupling=coupling)
     own = {cid: np.linalg.qr(rng.normal(size=(3, 3)))[0] for cid in data}
     one, report = run_from(data, settings, {})
     two, turned = run_from(data, settings, own)

@@ -1,9 +1,9 @@
 """Estimators of one view, for tests that are about it."""
 
 from fmtc import FMTC
-from fmtc.settings import split_solver
+from fmtc.settings import by_view
 
 
 def graph_view(n_clusters=8, **params):
     """The graph view on columns as they come: not scaled, not lifted; parameters of the solver by their own names."""
-    return FMTC(n_clusters, **split_solver({"view": "graph", "scale": "none", "lift": False} | params))
+    return FMTC(n_clusters, **by_view({"view": "graph", "scale": "none", "lift": False} | params))

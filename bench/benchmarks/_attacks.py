@@ -163,6 +163,6 @@ def fit_hostile(
     honest = estimator.LocalTransport
     estimator.LocalTransport = Transport  # type: ignore[misc]
     try:
-        return model.fit(X, clients=clients)
+        return model.fit(X, silos=clients)
     finally:
         estimator.LocalTransport = honest  # type: ignore[misc]

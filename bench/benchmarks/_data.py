@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fmtc import FMTC
-from fmtc.settings import split_solver
+from fmtc.settings import by_view
 from fmtc_bench import datasets
 
 DATASETS = {
@@ -49,4 +49,4 @@ def load(name: str, seed: int) -> Split:
 
 def graph_view(n_clusters: int, **setting: Any) -> FMTC:
     """FMTC in the graph view on columns as they are; settings of the solver by their own names."""
-    return FMTC(n_clusters, **split_solver({"view": "graph", "scale": "none", "lift": False} | setting))
+    return FMTC(n_clusters, **by_view({"view": "graph", "scale": "none", "lift": False} | setting))

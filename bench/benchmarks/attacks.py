@@ -4,7 +4,7 @@
 
 ACC in percent of the honest silos only, mean of silos, then of seeds. The hostile silo is an honest one whose answers
 are changed on their way to the server, in every phase from the first to the last; nothing of the product is changed.
-`before` is `Solver(contain=False, exit=False)`, which believes everything. `without it` is the federation of the honest
+`before` is `contain=False, exit=False`, which believes everything. `without it` is the federation of the honest
 silos only, `alone` the same model of each honest silo for itself.
 A run that ends because the server refuses to go on counts as `alone`: that is what the honest silos are left with.
 
@@ -29,7 +29,8 @@ from threadpoolctl import threadpool_limits
 import views
 from _attacks import ATTACKS as OF_ANSWERS
 from _attacks import Attack, fit_hostile
-from fmtc import FMTC, ClientError, Solver
+from fmtc import FMTC, Mixture
+from fmtc.errors import ClientError
 from fmtc.metrics import clustering_accuracy
 from fmtc_bench.datasets import FederatedDataset
 
@@ -86,8 +87,8 @@ def honest_score(data: FederatedDataset, labels: np.ndarray, hostile: tuple[str,
 def labels_of(data: FederatedDataset, model: FMTC) -> np.ndarray:
     """Labels of all rows in the order of the data; -1 for rows of a silo that the run ended without."""
     found = np.full(len(data.y), -1)
-    there = np.isin(data.clients, model.client_ids_)
-    found[there] = model.predict(views.for_fmtc(data.take(np.flatnonzero(there))), clients=data.clients[there])
+    there = np.isin(data.clients, model.silos_)
+    found[there] = model.predict(views.for_fmtc(data.take(np.flatnonzero(there))), silos=data.clients[there])
     return found
 
 
@@ -106,7 +107,10 @@ def attacked(
 ) -> tuple[np.ndarray | None, str]:
     """Labels after an attack, and what the run says about it; None where the run ended without a model."""
     model = FMTC(
-        data.n_clusters, view=view, random_state=seed, solver=Solver(contain=contain, exit="auto" if contain else False)
+        data.n_clusters,
+        view=view,
+        random_state=seed,
+        mixture=Mixture(contain=contain, exit="auto" if contain else False),
     )
     attacks = {} if attack in POISONS else {cid: Attack(attack, seed) for cid in hostile}
     rows = poisoned(data, hostile, attack, seed) if attack in POISONS else data
@@ -114,9 +118,9 @@ def attacked(
         fit_hostile(model, views.for_fmtc(rows), data.clients, attacks, STAGES[stage])
     except (ClientError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         return None, f"{type(error).__name__}: {str(error)[:90]}"
-    alone = [cid for cid, choice in getattr(model, "choice_", {}).items() if choice == "alone"]
-    capped = sum(bool(record.capped or record.odd) for record in model.history_)
-    return labels_of(rows, model), f"{capped}/{len(model.history_)} rounds, {len(alone)} alone"
+    alone = [cid for cid, choice in model.run_.choices.items() if choice == "alone"]
+    capped = sum(bool(record.capped or record.odd) for record in model.run_.rounds)
+    return labels_of(rows, model), f"{capped}/{len(model.run_.rounds)} rounds, {len(alone)} alone"
 
 
 def measure(
@@ -131,7 +135,7 @@ def measure(
     for seed in range(seeds):
         single = honest_score(data, alone(data, view, seed), hostile)
         without = data.take(np.flatnonzero(~np.isin(data.clients, hostile)))
-        calm = FMTC(data.n_clusters, view=view, random_state=seed).fit(views.for_fmtc(without), clients=without.clients)
+        calm = FMTC(data.n_clusters, view=view, random_state=seed).fit(views.for_fmtc(without), silos=without.clients)
         for attack, stage in product(attacks, stages):
             if attack in POISONS and stage != stages[0]:  # in all phases anyway
                 continue
@@ -155,13 +159,13 @@ def unchanged(name: str, view: str, seed: int) -> dict[str, Any]:
     data, _ = views.read(name)
     data = views.capped(data, ROWS, SILOS)
     models = [
-        FMTC(data.n_clusters, view=view, random_state=seed, solver=Solver(contain=contain)).fit(
-            views.for_fmtc(data), clients=data.clients
+        FMTC(data.n_clusters, view=view, random_state=seed, mixture=Mixture(contain=contain)).fit(
+            views.for_fmtc(data), silos=data.clients
         )
         for contain in (False, True)
     ]
     first, second = (honest_score(data, model.labels_, ()) for model in models)
-    touched = sorted({cid for record in models[1].history_ for cid in (*record.capped, *record.odd)})
+    touched = sorted({cid for record in models[1].run_.rounds for cid in (*record.capped, *record.odd)})
     return {
         "data": name, "view": view, "off": round(first, 2), "on": round(second, 2),
         "labels that differ": int((models[0].labels_ != models[1].labels_).sum()), "touched": touched,

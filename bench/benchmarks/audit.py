@@ -23,13 +23,14 @@ from unittest.mock import patch
 import numpy as np
 from sklearn.datasets import load_digits
 
-from fmtc import Privacy, Settings, Solver
+from fmtc import Privacy
 from fmtc.privacy.noise import draw
 from fmtc.protocol.private import view as private
+from fmtc.settings import Settings
 from fmtc_bench.audits.runs import audit_canary, audit_members
 
 RESULTS = Path(__file__).parent / "results" / "audit.json"
-GRAPH: dict[str, Any] = {"view": "graph", "scale": "none", "max_iter": 8, "tol": 0, "solver": Solver(final="kmeans")}
+GRAPH: dict[str, Any] = {"view": "graph", "scale": "none", "max_iter": 8, "tol": 0, "final": "kmeans"}
 MIXTURE: dict[str, Any] = {"view": "mixture", "scale": "none", "max_iter": 8}
 BOX = {"bounds": (0, 1)}
 

@@ -17,9 +17,9 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from _data import graph_view, load
-from fmtc import score_clients
 from fmtc.kernels import graph
 from fmtc.kernels.alignment import procrustes
+from fmtc.metrics import score_silos
 from fmtc.protocol.graph import round as consensus
 from fmtc.protocol.graph.state import GraphServer
 from fmtc.settings import Settings
@@ -35,13 +35,13 @@ def measure(name: str, **setting: object) -> dict[str, float]:
     for seed in range(SPLITS):
         s = load(name, seed)
         setting = PLAIN | setting
-        model = graph_view(s.n_clusters, random_state=0, n_jobs=-1, **setting).fit(s.X, clients=s.clients)
-        predicted = model.predict(s.X_test, clients=s.clients_test)
+        model = graph_view(s.n_clusters, random_state=0, n_jobs=-1, **setting).fit(s.X, silos=s.clients)
+        predicted = model.predict(s.X_test, silos=s.clients_test)
         found.append(
             {
-                "primal residual": model.history_[-1].primal_residual,
-                "ACC": 100 * score_clients(s.y, model.labels_, s.clients)["mean"]["acc"],
-                "ACC, held out": 100 * score_clients(s.y_test, predicted, s.clients_test)["mean"]["acc"],
+                "primal residual": model.run_.rounds[-1].primal_residual,
+                "ACC": 100 * score_silos(s.y, model.labels_, s.clients)["mean"]["acc"],
+                "ACC, held out": 100 * score_silos(s.y_test, predicted, s.clients_test)["mean"]["acc"],
             }
         )
     return {key: round(float(np.mean([f[key] for f in found])), 4) for key in found[0]}

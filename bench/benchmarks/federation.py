@@ -26,10 +26,13 @@ from sklearn.metrics import adjusted_rand_score
 
 from _data import graph_view
 from _digits import digits_silos
-from fmtc import LocalTransport, Settings, __version__, run
+from fmtc import __version__
 from fmtc.artifacts.files import read_json, write_json
+from fmtc.runtime.driver import run
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.kitclient import ClientSource
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 sys.path.append(str(Path(__file__).parents[2]))
 from tests.federation.proxy import Proxy
@@ -110,17 +113,17 @@ def measure(m: int) -> dict[str, float]:
 def float32_messages() -> dict[str, float]:
     """Half the bytes: how many labels change, and by how much the projections do."""
     digits = digits_silos()
-    full = graph_view(10, random_state=0).fit(digits.X, clients=digits.clients)
-    half = graph_view(10, random_state=0, message_dtype="float32").fit(digits.X, clients=digits.clients)
+    full = graph_view(10, random_state=0).fit(digits.X, silos=digits.clients)
+    half = graph_view(10, random_state=0, message_dtype="float32").fit(digits.X, silos=digits.clients)
     drift = max(
         float(np.linalg.norm(full.projections_[c] - half.projections_[c]) / np.linalg.norm(full.projections_[c]))
-        for c in full.client_ids_
+        for c in full.silos_
     )
     return {
         "labels_changed": float((full.labels_ != half.labels_).mean()),
         "adjusted_rand": float(adjusted_rand_score(full.labels_, half.labels_)),
         "largest_relative_change_of_W": drift,
-        "bytes_up": sum(r.bytes_up for r in half.history_) / sum(r.bytes_up for r in full.history_),
+        "bytes_up": sum(r.bytes_up for r in half.run_.rounds) / sum(r.bytes_up for r in full.run_.rounds),
     }
 
 

@@ -131,7 +131,7 @@ def calibration(bins: int = 10) -> dict[str, Any]:
         y = np.concatenate([data.y[name][:200] for name in train])
         concept = match_classes(y, model.labels_)
         for name, X in new.items():
-            P = model.predict_proba(X, clients=name)
+            P = model.predict_proba(X, silos=name)
             said.append(P.max(axis=1))
             named = np.array([concept.get(j, -1) for j in P.argmax(axis=1).tolist()])
             right.append(named == data.y[name][200:])

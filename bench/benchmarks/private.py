@@ -19,9 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fmtc import FMTC, LocalTransport, Privacy, Settings, clustering_accuracy, run
+from fmtc import FMTC, Privacy
+from fmtc.metrics import clustering_accuracy
 from fmtc.privacy.accounting import Plan
 from fmtc.protocol.private import view as private
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 from fmtc_bench.datasets import synthetic
 
 SETS = {  # silos, rows of each, public bounds

@@ -24,7 +24,7 @@ PLAIN, CLOSE = 20, 1e-3
 
 def objectives(train: datasets.FederatedDataset, seed: int, **setting: object) -> np.ndarray:
     model = graph_view(train.n_clusters, max_iter=PLAIN, tol=0, random_state=seed, **setting)
-    return np.array([record.objective for record in model.fit(train.X, clients=train.clients).history_])
+    return np.array([record.objective for record in model.fit(train.X, silos=train.clients).run_.rounds])
 
 
 def first_below(values: np.ndarray, target: float) -> int | None:

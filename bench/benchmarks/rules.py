@@ -55,7 +55,7 @@ def fitted(data: Any, rules: Rules, seed: int) -> FMTC | str:
         model.schema_ = schema
     with patch("fmtc.privacy.outbox.Rules", lambda: rules):
         try:
-            return model.fit(X, clients=data.clients)
+            return model.fit(X, silos=data.clients)
         except FmtcError as error:
             return type(error.__cause__ or error).__name__
 
@@ -90,7 +90,7 @@ def main() -> None:
                 scores.append(score(model, data))
                 if rule == "none":
                     row.setdefault("labels", []).append(model.labels_)
-                    sizes = np.concatenate(list(model._sizes.values()))
+                    sizes = np.concatenate(list(model._fitted.sizes.values()))
                     small.append(float((sizes[sizes > 0] < 5).mean()))
                     row["view"] = model.view_
                 same &= bool(np.array_equal(model.labels_, row["labels"][seed]))

@@ -14,7 +14,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -127,7 +126,7 @@ def main() -> None:
     neighbors = given.neighbors if given.neighbors == "auto" else int(given.neighbors)
     model = graph_view(K, max_iter=ROUNDS, tol=0, n_neighbors=neighbors, random_state=0, n_jobs=-1, device=given.device)
     if given.no_exit:
-        model.set_params(solver=replace(model.solver, exit=False))
+        model.set_params(mixture__exit=False, graph__exit=False)
     model.set_params(max_iter=2).fit(silos(1, 2_000, given.features))  # libraries loaded, device awake
     data = silos(given.clients, given.rows, given.features, given.inside)
     model.set_params(max_iter=ROUNDS, n_jobs=1 if given.stages else -1)
@@ -144,8 +143,8 @@ def main() -> None:
         started = time.perf_counter()
         model.fit(data)
         found["seconds"] = time.perf_counter() - started
-        found["seconds in rounds"] = sum(record.seconds for record in model.history_)
-    found["clients that were held"] = len(model.held_)
+        found["seconds in rounds"] = sum(record.seconds for record in model.run_.rounds)
+    found["clients that were held"] = len(model.run_.held)
     found["peak of the process, GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     found["input, GB"] = sum(X.nbytes for X in data.values()) / 1e9
     if given.device.startswith("cuda"):

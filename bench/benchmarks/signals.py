@@ -89,11 +89,9 @@ def measured(name: str) -> dict[str, Any] | None:
         return None
     data = views.capped(data, ROWS, SILOS)
     none, k = data.take(np.arange(0)), data.n_clusters
-    models = {
-        view: FMTC(k, view=view, random_state=0).fit(data.X, clients=data.clients) for view in ("graph", "mixture")
-    }
+    models = {view: FMTC(k, view=view, random_state=0).fit(data.X, silos=data.clients) for view in ("graph", "mixture")}
     scores = {view: views.score(data, model.labels_, none, None) for view, model in models.items()}
-    chosen = FMTC(k, random_state=0).fit(data.X, clients=data.clients)
+    chosen = FMTC(k, random_state=0).fit(data.X, silos=data.clients)
     again = {view: replicability(data, view) for view in models}
     even = entropy(models["mixture"].labels_, data.clients, k) >= MIN_ENTROPY
     density = {view: held_out_likelihood(data, model.labels_) for view, model in models.items()}

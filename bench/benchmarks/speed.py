@@ -22,6 +22,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import normalize
 
 from _data import graph_view
+from fmtc.artifacts.onnx import export_onnx
 
 RESULTS = Path(__file__).parent / "results" / "speed.json"
 CLIENTS, ROWS, FEATURES, K = 4, 5_000, 50, 10
@@ -127,7 +128,7 @@ def thread_ratio(n: int = 20_000, turns: int = 7) -> dict[str, float]:
 
     def in_rounds(jobs: int) -> float:
         model = graph_view(K, max_iter=20, tol=0, random_state=0, n_jobs=jobs, n_neighbors=10).fit(data)
-        return sum(record.seconds for record in model.history_)
+        return sum(record.seconds for record in model.run_.rounds)
 
     pairs = [(in_rounds(1), in_rounds(2)) for _ in range(turns)]
     one, two = np.median(pairs, axis=0)
@@ -178,7 +179,7 @@ def onnx_bytes() -> dict[str, int]:
     data = silos(500)
     model = graph_view(K, max_iter=3, random_state=0).fit(data)
     with tempfile.TemporaryDirectory() as folder:
-        size = model.export_onnx("client0", Path(folder) / "model.onnx").stat().st_size
+        size = export_onnx(model, "client0", Path(folder) / "model.onnx").stat().st_size
     return {"bytes": size, "bytes of d x k in single precision": FEATURES * K * 4}
 
 
@@ -200,7 +201,7 @@ def predict_ratio() -> dict[str, dict[str, float]]:
             return (X @ W).argmin(axis=1)
 
         def ours(X: np.ndarray = X) -> np.ndarray:
-            return model.predict(X, clients="client0")
+            return model.predict(X, silos="client0")
 
         def by_scikit_learn(X: np.ndarray = X) -> np.ndarray:
             return mixture.predict(normalize(X @ W, copy=False))

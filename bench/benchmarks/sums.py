@@ -22,7 +22,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, Settings
+from fmtc import FMTC, Graph
 from fmtc.metrics import clustering_accuracy
 from fmtc.privacy.identity import SelfSigned
 from fmtc.privacy.keys import Keys
@@ -33,6 +33,7 @@ from fmtc.protocol.sums.graph import SPARE, TOTAL_ROUND
 from fmtc.protocol.sums.masking import Masking, opened
 from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 from fmtc_bench.datasets import load
 
 RESULTS = Path(__file__).parent / "results" / "sums.json"
@@ -74,8 +75,8 @@ def silos(name: str) -> tuple[dict[str, Any], dict[str, Array], int]:
 
 
 def fitted(X: dict[str, Any], k: int, privacy: str | None, view: str = "graph") -> tuple[Watched, float]:
-    model = FMTC(k, view=view, coupling="subspace", privacy=privacy, tol=0, random_state=0)
-    settings = model.settings()
+    model = FMTC(k, view=view, privacy=privacy, tol=0, random_state=0, graph=Graph(coupling="subspace"))
+    settings = model._settings()
     method = view_method(settings.view, settings.privacy)
     transport, started = Watched(X, settings, method=method), time.process_time()
     run(transport, settings, method=method)

@@ -32,7 +32,7 @@ import scipy.sparse as sp
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from fmtc import FMTC, Solver
+from fmtc import FMTC, Graph
 from fmtc.kernels.encoding import expanded
 from fmtc.metrics import clustering_accuracy, match_classes
 from fmtc.schema import Encoded
@@ -126,8 +126,8 @@ def kmeans_alone(train: FederatedDataset, test: FederatedDataset, standardized: 
 
 def models(k: int, standardized: bool, seed: int) -> dict[str, FMTC]:
     """FMTC in all views."""
-    before = FMTC(k, view="graph", scale="global" if standardized else "none", random_state=seed,
-                  solver=Solver(final="kmeans", lift=False))  # fmt: skip
+    scale, graph = "global" if standardized else "none", Graph(final="kmeans", lift=False)
+    before = FMTC(k, view="graph", scale=scale, random_state=seed, graph=graph)
     return {BEFORE: before} | {view: FMTC(k, view=view, random_state=seed) for view in ("graph", "mixture", "auto")}
 
 
@@ -140,9 +140,9 @@ def measured(
     found[ALONE] = score(train, labels, test, predicted if held_out else None)
     for name, model in models(train.n_clusters, standardized, seed).items():
         started = time.perf_counter()
-        model.fit(for_fmtc(train), clients=train.clients)
+        model.fit(for_fmtc(train), silos=train.clients)
         found["seconds"][name] = round(time.perf_counter() - started, 2)
-        new = model.predict(for_fmtc(test), clients=test.clients) if held_out else None
+        new = model.predict(for_fmtc(test), silos=test.clients) if held_out else None
         found[name] = score(train, model.labels_, test, new)
     found["chosen"], found["why"] = model.view_, model.view_reason_
     return found

@@ -8,7 +8,8 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
-from fmtc import FMTC, score_clients
+from fmtc import FMTC
+from fmtc.metrics import score_silos
 from fmtc_bench.baselines import KMeansAlone
 from fmtc_bench.datasets import load
 
@@ -21,7 +22,7 @@ pytestmark = [
 
 
 def accuracy(rows, labels):
-    return score_clients(rows.y, labels, rows.clients)["mean"]["acc"]
+    return score_silos(rows.y, labels, rows.clients)["mean"]["acc"]
 
 
 @pytest.mark.parametrize(
@@ -33,10 +34,10 @@ def test_defaults_beat_k_means_alone(name, sparse, n_splits):
     for seed in range(n_splits):
         train, _ = data.split(seed=seed)
         assert sp.issparse(train.X) == sparse
-        model = FMTC(train.n_clusters, random_state=0).fit(train.X, clients=train.clients)
-        assert_array_equal(model.predict(train.X, clients=train.clients), model.labels_)
+        model = FMTC(train.n_clusters, random_state=0).fit(train.X, silos=train.clients)
+        assert_array_equal(model.predict(train.X, silos=train.clients), model.labels_)
         ours.append(accuracy(train, model.labels_))
         for restart in range(3):
-            alone = KMeansAlone(train.n_clusters, random_state=restart).fit(train.X, clients=train.clients)
+            alone = KMeansAlone(train.n_clusters, random_state=restart).fit(train.X, silos=train.clients)
             theirs.append(accuracy(train, alone.labels_))
     assert np.mean(ours) > np.mean(theirs)

@@ -16,7 +16,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 
-from fmtc import FMTC, clustering_accuracy, score_clients
+from fmtc import FMTC
+from fmtc.metrics import clustering_accuracy, score_silos
 
 X, y = load_digits(return_X_y=True)
 
@@ -54,13 +55,13 @@ def printed(beta, rho):
 
 def one_run(model, seed):
     silo, train, test = split(seed)
-    model.fit(X[train], clients=silo[train])
-    new_labels = model.predict(X[test], clients=silo[test])
+    model.fit(X[train], silos=silo[train])
+    new_labels = model.predict(X[test], silos=silo[test])
     return (
-        100 * score_clients(y[train], model.labels_, silo[train])["mean"]["acc"],
-        100 * score_clients(y[test], new_labels, silo[test])["mean"]["acc"],
+        100 * score_silos(y[train], model.labels_, silo[train])["mean"]["acc"],
+        100 * score_silos(y[test], new_labels, silo[test])["mean"]["acc"],
         100 * clustering_accuracy(y[train], model.labels_),
-        model.history_[-1].rank,
+        model.run_.rounds[-1].rank,
     )
 
 
@@ -94,8 +95,8 @@ plt.show()
 
 silo, train, _ = split(seed=0)
 for name, make in (("default", default), ("as published", lambda: printed(0.01, 0.01))):
-    before = make().fit(X[train], clients=silo[train])
-    after = make().fit(X[train] / 16, clients=silo[train])
-    same = score_clients(before.labels_, after.labels_, silo[train])["mean"]["acc"]
-    ranks = f"{before.history_[-1].rank} -> {after.history_[-1].rank}"
+    before = make().fit(X[train], silos=silo[train])
+    after = make().fit(X[train] / 16, silos=silo[train])
+    same = score_silos(before.labels_, after.labels_, silo[train])["mean"]["acc"]
+    ranks = f"{before.run_.rounds[-1].rank} -> {after.run_.rounds[-1].rank}"
     print(f"{name:14}{same:7.1%} of a silo's labels unchanged, rank {ranks}")

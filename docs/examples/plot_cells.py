@@ -23,8 +23,9 @@ import polars as pl
 from sklearn.cluster import KMeans
 
 import fmtc.plot
-from fmtc import FMTC, score_clients
+from fmtc import FMTC
 from fmtc.errors import DatasetError
+from fmtc.metrics import score_silos
 from fmtc_bench import datasets
 
 
@@ -66,7 +67,7 @@ for name in np.unique(lab):
 
 # %%
 # (A file of your own: ``fmtc fit cells.h5ad -k 7 --silo-column batch --out run`` reads AnnData, and
-# ``FMTC.fit(adata, clients="batch")`` takes the object.)
+# ``FMTC.fit(adata, silos="batch")`` takes the object.)
 #
 # Pooled, alone, together
 # -----------------------
@@ -79,12 +80,12 @@ alone = np.empty(len(X), int)
 for name in np.unique(lab):
     alone[lab == name] = KMeans(k, n_init=10, random_state=0).fit_predict(X[lab == name])
 table = pl.DataFrame(X, schema=list(genes))
-model = FMTC(n_clusters=k, random_state=0).fit(table, clients=lab)
+model = FMTC(n_clusters=k, random_state=0).fit(table, silos=lab)
 
 print(f"{'':32}{'ACC':>6}{'one numbering':>15}")
 results = {"k-means, laboratories pooled": pooled, "k-means, each alone": alone, "FMTC, together": model.labels_}
 for name, labels in results.items():
-    scores = score_clients(kind, labels, lab)
+    scores = score_silos(kind, labels, lab)
     print(f"{name:32}{100 * scores['mean']['acc']:6.1f}{100 * scores['pooled']['acc']:15.1f}")
 print(f"\n{model.view_} view: {model.view_reason_}")
 
@@ -101,7 +102,7 @@ print(f"\n{model.view_} view: {model.view_reason_}")
 # The share of each cluster in each laboratory. A kind that a laboratory has not gets a share near zero there, instead
 # of half of another kind.
 
-told = model.explain(table, clients=lab)
+told = model.explain(table, silos=lab)
 fmtc.plot.shares(told)
 plt.show()
 

@@ -21,8 +21,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import fmtc.plot
-from fmtc import FMTC, clustering_accuracy
+from fmtc import FMTC
 from fmtc.demo import hospitals
+from fmtc.metrics import clustering_accuracy
 
 tables = hospitals()
 for name, table in tables.items():
@@ -48,7 +49,7 @@ diagnosis = {name: (table["diagnosis"] == "malignant").to_numpy().astype(int) fo
 
 model = FMTC(n_clusters=2, random_state=0).fit(silos)
 print(f"{model.view_} view: {model.view_reason_}")
-print(model.stopped_because_)
+print(model.run_.stopped_because)
 
 # %%
 # What is a cluster?
@@ -94,7 +95,7 @@ for held_out in range(5):
         alone = FMTC(n_clusters=2, random_state=0).fit({name: train[name]})
         truth = diagnosis[name][fold[name] == held_out]
         for how, fitted in (("alone", alone), ("together", together)):
-            found[name][how].append(clustering_accuracy(truth, fitted.predict(new[name], clients=name)))
+            found[name][how].append(clustering_accuracy(truth, fitted.predict(new[name], silos=name)))
 
 print(f"{'':12}{'alone':>8}{'together':>10}")
 for name, scores in found.items():
@@ -111,11 +112,11 @@ for name, scores in found.items():
 # nearer to one of them.
 
 later = silos["island"][:3]
-print("cluster    ", model.predict(later, clients="island"))
-print("probability", model.predict_proba(later, clients="island").max(axis=1).round(3))
-print("outlier    ", model.predict_outliers(later, clients="island"))
+print("cluster    ", model.predict(later, silos="island"))
+print("probability", model.predict_proba(later, silos="island").max(axis=1).round(3))
+print("outlier    ", model.outliers(later, silos="island"))
 strange = later.with_columns(mean_radius=90.0)
-print("outlier, with a radius of 90:", model.predict_outliers(strange, clients="island"))
+print("outlier, with a radius of 90:", model.outliers(strange, silos="island"))
 
 # %%
 # What left a hospital
@@ -123,7 +124,7 @@ print("outlier, with a radius of 90:", model.predict_outliers(strange, clients="
 # Sums over its rows, never a row. A concept with one patient would be that patient, so ask for few clusters: see
 # :doc:`what leaves a silo </privacy>`.
 
-for line in sorted(model.received_, key=lambda line: -line.bytes)[:5]:
+for line in sorted(model.run_.received, key=lambda line: -line.bytes)[:5]:
     print(f"{line.phase:12}{line.field:10}{line.times:5} times {line.bytes:12,} bytes, all hospitals together")
 
 # %%

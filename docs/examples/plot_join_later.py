@@ -20,8 +20,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from fmtc import FMTC, clustering_accuracy, join_later
+from fmtc import FMTC, join_later
 from fmtc.demo import hospitals
+from fmtc.metrics import clustering_accuracy
 
 tables = hospitals()
 silos = {name: table.drop("patient", "diagnosis") for name, table in tables.items()}
@@ -59,7 +60,7 @@ def no_network(*args, **kwargs):
 
 kept, socket.socket = socket.socket, no_network
 careful = join_later(kit, first_month, name="island", random_state=0)
-print(careful.joined_.reason)
+print(careful.run_.joined.reason)
 
 # %%
 # It declines, to be on the safe side: the groups it finds alone are others than the federation's. But groups of 25
@@ -68,8 +69,8 @@ print(careful.joined_.reason)
 
 island = join_later(kit, first_month, name="island", guide=True, random_state=0)
 socket.socket = kept
-print(island.joined_.reason)
-print(f"{island.joined_.moved:.0%} of the patients are in another group than without the federation")
+print(island.run_.joined.reason)
+print(f"{island.run_.joined.moved:.0%} of the patients are in another group than without the federation")
 
 # %%
 # Was it worth it?
@@ -82,7 +83,7 @@ member = FMTC(n_clusters=2, random_state=0).fit(members | {"island": first_month
 groups = {
     "alone": alone.predict(patients),
     "joined later": island.predict(patients),
-    "a member": member.predict(patients, clients="island"),
+    "a member": member.predict(patients, silos="island"),
 }
 accuracy = {way: clustering_accuracy(truth, found) for way, found in groups.items()}
 for way, value in accuracy.items():
@@ -109,7 +110,7 @@ plt.show()
 # and the city's own say the same of almost everybody.
 
 city = silos["city"]
-same = np.mean(island.predict(city) == model.predict(city, clients="city"))
+same = np.mean(island.predict(city) == model.predict(city, silos="city"))
 print(f"the same group for {same:.0%} of the city's patients")
 
 # %%
@@ -119,6 +120,6 @@ print(f"the same group for {same:.0%} of the city's patients")
 # model keeps no rows, so you give all that count: old ones and new ones, or a window of the last.
 
 before = island.predict(city)
-island.partial_fit(patients)
-print(island.stopped_because_)
+island.update(patients)
+print(island.run_.stopped_because)
 print(f"{np.mean(island.predict(city) == before):.0%} of the city's patients are in the group they were in")

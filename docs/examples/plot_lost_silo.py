@@ -25,9 +25,11 @@ import numpy as np
 import psutil
 from sklearn.datasets import load_digits
 
-from fmtc import LocalTransport, Settings, run
+from fmtc.runtime.driver import run
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.kitclient import ClientSource
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 X = np.ascontiguousarray(load_digits().data)  # row by row in memory, as files are read: the last bit depends on it
 silos = {"north": X[:500], "south": X[500:750], "west": X[750:850]}

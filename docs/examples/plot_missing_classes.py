@@ -18,7 +18,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from fmtc import FMTC, clustering_accuracy
+from fmtc import FMTC
+from fmtc.metrics import clustering_accuracy
 from fmtc_bench.datasets import load, missing_classes
 
 digits = load("digits")
@@ -38,11 +39,11 @@ for name in names:
 ways = {
     "ten clusters everywhere": FMTC(10, view="graph", random_state=0),
     "six each, as if the same six": FMTC(6, view="graph", random_state=0),
-    "six each of ten concepts": FMTC(6, n_concepts=10, view="graph", random_state=0),
+    "six each of ten concepts": FMTC(10, clusters_per_silo=6, view="graph", random_state=0),
 }
 scores = {}
 for way, model in ways.items():
-    labels = model.fit_predict(X, clients=office)
+    labels = model.fit_predict(X, silos=office)
     within = np.mean([clustering_accuracy(y[office == name], labels[office == name]) for name in names])
     scores[way] = 100 * within, 100 * clustering_accuracy(y, labels)
     print(f"{way:30}within offices {scores[way][0]:.0f} %, across offices {scores[way][1]:.0f} %")
@@ -98,7 +99,7 @@ plt.show()
 
 right = sum((shares[row] > 0)[np.unique(y[office == name])].sum() for row, name in enumerate(names))
 print(f"{right} of {6 * len(names)} digits of single offices are concepts that the office has")
-probabilities = model.predict_proba(X[:1], clients="silo1")
+probabilities = model.predict_proba(X[:1], silos="silo1")
 print("probabilities of one image at silo1:", *(f"{p:.2f}" for p in probabilities[0]))
 
 # %%
@@ -109,5 +110,5 @@ print("probabilities of one image at silo1:", *(f"{p:.2f}" for p in probabilitie
 
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    proposed = FMTC(dict.fromkeys(names, 6), view="graph", random_state=0).fit(X, clients=office)
+    proposed = FMTC(dict.fromkeys(names, 6), view="graph", random_state=0).fit(X, silos=office)
 print(said[0].message)

@@ -80,7 +80,7 @@ for share in (0, 0.1, 0.3):
 
 pipeline = make_pipeline(PowerTransformer(), FMTC(3, random_state=0)).fit(wine.data)
 print(pipeline.predict(wine.data[:5]), pipeline.transform(wine.data[:2]).round(1).tolist())
-again = clone(model).set_params(view="graph", solver__n_neighbors=15).fit(wine.data)
+again = clone(model).set_params(view="graph", graph__n_neighbors=15).fit(wine.data)
 print(again.view_, f"{adjusted_rand_score(wine.target, again.labels_):.2f}")
 
 # %%
@@ -90,7 +90,7 @@ print(again.view_, f"{adjusted_rand_score(wine.target, again.labels_):.2f}")
 frame = pl.DataFrame(wine.data, schema=wine.feature_names)
 model = FMTC(3, random_state=0).fit(frame)
 print(model.explain(frame).clusters[0])
-print("outliers:", int(model.predict_outliers(frame).sum()), "of", len(frame))
+print("outliers:", int(model.outliers(frame).sum()), "of", len(frame))
 
 # %%
 # A label depends on other rows only through the model, so ``predict`` on the training rows gives ``labels_``:

@@ -18,7 +18,8 @@ import numpy as np
 from sklearn.cluster import SpectralClustering
 from sklearn.datasets import load_digits
 
-from fmtc import FMTC, Solver, clustering_accuracy, score_clients
+from fmtc import FMTC, Graph
+from fmtc.metrics import clustering_accuracy, score_silos
 
 X, y = load_digits(return_X_y=True)
 SILOS = ("new scanner", "old scanner")
@@ -53,14 +54,14 @@ def accuracies(seed):
     office = np.repeat(SILOS, [len(d) for d in digits.values()])
     spectral = SpectralClustering(10, affinity="nearest_neighbors", random_state=0)
     pooled = spectral.fit_predict(np.vstack(list(data.values())))
-    acc = score_clients(truth, pooled, office)["mean"]["acc"]
+    acc = score_silos(truth, pooled, office)["mean"]["acc"]
     rows = {"pooled, spectral": [acc, np.nan, clustering_accuracy(truth, pooled)]}
-    alone = FMTC(10, view="graph", beta=0, solver=Solver(final="kmeans"), random_state=0)
+    alone = FMTC(10, view="graph", random_state=0, graph=Graph(beta=0, final="kmeans"))
     for name, model in (("each alone", alone), ("together", FMTC(10, view="graph", random_state=0))):
         model.fit(data)
         found = model.predict({silo: scan(X[later], silo) for silo in SILOS})
         rows[name] = [
-            score_clients(truth, model.labels_, office)["mean"]["acc"],
+            score_silos(truth, model.labels_, office)["mean"]["acc"],
             np.mean([clustering_accuracy(y[later], labels) for labels in found.values()]),
             clustering_accuracy(truth, model.labels_),
         ]
@@ -104,11 +105,11 @@ plt.show()
 # The primal residual says how far the models are from their low-rank consensus, the dual residual how much the
 # consensus still moves.
 
-print(model.stopped_because_)
-rounds = [record.round_no for record in model.history_]
+print(model.run_.stopped_because)
+rounds = [record.round_no for record in model.run_.rounds]
 figure, ax = plt.subplots(figsize=(6, 3), layout="constrained")
-ax.semilogy(rounds, [record.primal_residual for record in model.history_], label="primal residual")
-ax.semilogy(rounds, [record.dual_residual for record in model.history_], label="dual residual")
+ax.semilogy(rounds, [record.primal_residual for record in model.run_.rounds], label="primal residual")
+ax.semilogy(rounds, [record.dual_residual for record in model.run_.rounds], label="dual residual")
 ax.axhline(model.tol, color="0.6", linestyle=":", label="tol")
 ax.set(xlabel="round", ylabel="relative residual")
 ax.legend(frameon=False)
@@ -117,4 +118,4 @@ plt.show()
 # %%
 # What left an office in a round was one matrix of 64 x 10 numbers and two numbers for the log, and no image:
 
-print(f"{model.history_[-1].bytes_up:,} bytes up from both offices, {model.history_[-1].bytes_down:,} bytes down")
+print(f"{model.run_.rounds[-1].bytes_up:,} bytes up from both offices, {model.run_.rounds[-1].bytes_down:,} bytes down")

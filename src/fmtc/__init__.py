@@ -8,39 +8,26 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .advice import Advice
-    from .errors import ClientError, FileError
-    from .estimator import FMTC, estimate_memory, federate, load
-    from .kernels.couplings import schatten_p, tsvt
+    from .errors import FmtcError
+    from .estimator import FMTC, advise, federate
     from .later import join_later
-    from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
-    from .runtime.driver import RoundRecord, run
-    from .runtime.local import LocalTransport
-    from .settings import Privacy, Settings, Solver
+    from .loading import load
+    from .report import write_report
+    from .settings import Graph, Mixture, Privacy
 
 __version__ = "0.1.0"
 
 __all__ = [
     "FMTC",
-    "Advice",
-    "ClientError",
-    "FileError",
-    "LocalTransport",
+    "FmtcError",
+    "Graph",
+    "Mixture",
     "Privacy",
-    "RoundRecord",
-    "Settings",
-    "Solver",
-    "clustering_accuracy",
-    "clustering_scores",
-    "estimate_memory",
+    "advise",
     "federate",
     "join_later",
     "load",
-    "match_classes",
-    "run",
-    "schatten_p",
-    "score_clients",
-    "tsvt",
+    "write_report",
 ]
 
 
@@ -76,15 +63,12 @@ def lazy_names(package: str, /, **where: tuple[str, ...]) -> tuple[Callable[[str
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    advice=("Advice",),
-    errors=("ClientError", "FileError"),
-    estimator=("FMTC", "estimate_memory", "federate", "load"),
-    kernels__couplings=("schatten_p", "tsvt"),
+    errors=("FmtcError",),
+    estimator=("FMTC", "advise", "federate"),
     later=("join_later",),
-    metrics=("clustering_accuracy", "clustering_scores", "match_classes", "score_clients"),
-    runtime__driver=("RoundRecord", "run"),
-    runtime__local=("LocalTransport",),
-    settings=("Privacy", "Settings", "Solver"),
+    loading=("load",),
+    report=("write_report",),
+    settings=("Graph", "Mixture", "Privacy"),
 )
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet unless the program asks for more

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
+from .errors import InputError
 from .kernels.sweep import pooled_gap
+from .mixture.pooling import free_numbers
+
+if TYPE_CHECKING:
+    from .estimator import FMTC
 
 Array = np.ndarray
 
@@ -20,7 +26,7 @@ TABLE = 50  # columns up to which rows are a table, where structures of several 
 
 @dataclass(frozen=True)
 class Advice:
-    """How many clusters the rows of all silos speak for; what `FMTC.advise` returns. Prints as text.
+    """How many clusters the rows of all silos speak for; what `fmtc.advise` returns. Prints as text.
 
     Attributes
     ----------
@@ -48,10 +54,10 @@ class Advice:
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc import FMTC
+    >>> import fmtc
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(3, 60)).repeat(30, axis=0) + rng.normal(size=(90, 60))
-    >>> advice = FMTC(random_state=0).advise(X, k_range=(2, 6))
+    >>> advice = fmtc.advise(X, k_range=(2, 6), model=fmtc.FMTC(random_state=0))
     >>> advice.chosen, advice.verdict
     (3, 'range')
     """
@@ -157,4 +163,60 @@ def advice_of(found: Mapping[str, Array], client_ids: Sequence[str]) -> Advice:
     return Advice(chosen, low, high, verdict, signals, n, is_table, ks, gap, of_each)
 
 
-__all__ = ["Advice", "advice_of"]
+def bic(model: FMTC, X: Any, *, silos: Any = None) -> float:
+    """Bayesian information criterion on the rows of fit, lower is better: which number of clusters to take.
+
+    ``-2 log-likelihood + ν log n`` for n rows in the units of X, as in `sklearn.mixture.GaussianMixture`, whose
+    tied mixture it equals for one silo. ν counts the shape Σ once, the shares of each silo, and its means as far as
+    its own rows decide them: each silo's own where nothing is pooled, one for all silos where all is. Compare
+    models of the same rows with the same `scale`.
+
+    The mixture view of at most 50 columns only. For the graph view, which has no likelihood, use `fmtc.advise` or
+    ``n_clusters="auto"``.
+
+    Parameters
+    ----------
+    model : FMTC
+        Fitted.
+    X, silos
+        As in `FMTC.fit`, and the same rows.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> import numpy as np, fmtc
+    >>> from fmtc.advice import bic
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.repeat(6 * np.eye(4), 40, axis=0) + rng.normal(size=(160, 4))
+    >>> models = {k: fmtc.FMTC(k, view="mixture", random_state=0).fit(X) for k in (2, 3, 4, 5)}
+    >>> min(models, key=lambda k: bic(models[k], X))
+    4
+    """
+    check_is_fitted(model)
+    fitted = model._fitted
+    common = None if fitted.shared is None else fitted.shared.mixture
+    if model.view_ != "mixture" or common is None or next(iter(fitted.models.values())).units.axes is not None:
+        raise InputError(
+            "bic needs the likelihood of a mixture over at most 50 columns, which this model has not: fit with "
+            'view="mixture", or use fmtc.advise() or n_clusters="auto"'
+        )
+    rows = model._divided(X, silos)[0]
+    levels = tuple(size for size in model._settings(model.n_clusters_).levels if size)
+    groups: dict[bytes, list[str]] = {}  # silos with one shape; a silo that kept a model of its own has its own
+    models: dict[str, Any] = {cid: fitted.models[cid] for cid in rows}
+    for cid, one in models.items():
+        groups.setdefault(one.covariance.tobytes(), []).append(cid)
+    free = 0.0
+    for cids in groups.values():
+        counts = np.array([models[cid].probabilities(rows[cid]).sum(axis=0) for cid in cids])
+        free += free_numbers(counts, replace(common, covariance=models[cids[0]].covariance), levels)
+        shares = {models[cid].shares.tobytes(): np.count_nonzero(models[cid].shares) for cid in cids}
+        free += sum(shares.values()) - len(shares)
+    likelihood = sum(models[cid].log_likelihood(Xt) for cid, Xt in rows.items())
+    return -2 * likelihood + free * float(np.log(sum(Xt.shape[0] for Xt in rows.values())))
+
+
+__all__ = ["Advice", "advice_of", "bic"]

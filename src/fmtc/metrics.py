@@ -15,7 +15,7 @@ from sklearn.metrics.cluster import contingency_matrix
 
 from .errors import InputError
 
-__all__ = ["AVERAGES", "clustering_accuracy", "clustering_scores", "match_classes", "score_clients"]
+__all__ = ["AVERAGES", "clustering_accuracy", "clustering_scores", "match_classes", "score_silos"]
 
 AVERAGES = ("mean", "weighted", "pooled")
 
@@ -128,7 +128,7 @@ def clustering_scores(labels_true: Any, labels_pred: Any) -> dict[str, float]:
     }
 
 
-def score_clients(labels_true: Any, labels_pred: Any, clients: Any) -> dict[str, dict[str, float]]:
+def score_silos(labels_true: Any, labels_pred: Any, clients: Any) -> dict[str, dict[str, float]]:
     """`clustering_scores` of each client, and three summaries.
 
     ``"mean"`` gives every client the same weight and is what tables show. ``"weighted"`` weights clients by their rows.
@@ -144,12 +144,12 @@ def score_clients(labels_true: Any, labels_pred: Any, clients: Any) -> dict[str,
 
     Examples
     --------
-    >>> from fmtc.metrics import score_clients
-    >>> scores = score_clients([0, 0, 1, 1], [1, 1, 0, 1], ["a", "a", "b", "b"])
+    >>> from fmtc.metrics import score_silos
+    >>> scores = score_silos([0, 0, 1, 1], [1, 1, 0, 1], ["a", "a", "b", "b"])
     >>> scores["a"]["acc"], scores["b"]["acc"], scores["mean"]["acc"]
     (1.0, 0.5, 0.75)
     """
-    _check_labels(labels_true=labels_true, labels_pred=labels_pred, clients=clients)
+    _check_labels(labels_true=labels_true, labels_pred=labels_pred, silos=clients)
     labels_true, labels_pred, clients = (np.asarray(a) for a in (labels_true, labels_pred, clients))
     ids, sizes = np.unique(clients, return_counts=True)
     taken = sorted(set(AVERAGES) & set(map(str, ids)))

@@ -52,8 +52,7 @@ class Silo:
 
     def at_home(self, view: str) -> Settings:
         """Settings of a silo by itself: no server that contains anybody, no second model to compare with."""
-        solver = replace(self.settings.solver, contain=False, exit=False)
-        return replace(self.settings, view=view, privacy=None, solver=solver)
+        return replace(self.settings, view=view, privacy=None, contain=False, exit=False)
 
 
 @dataclass(frozen=True)
@@ -182,7 +181,7 @@ class GraphCommon:
         """The silo's k-means clusters, as members of a federation begin, each by the nearest common mean."""
         assert self.mixture is not None
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
-        centers = to_numpy(unit_centers(E, client.k, settings.solver.n_init, seed))
+        centers = to_numpy(unit_centers(E, client.k, settings.n_init, seed))
         order = same_place(centers, self.mixture.means)
         return replace(self.mixture.as_own, means=double(centers[order]))
 
@@ -228,7 +227,7 @@ def _in_units(silo: Silo, X: Any, units: Units) -> ClientState:
     """The silo with rows whose columns have the units of the run, or its own where every silo has its own."""
     settings, scaling = silo.settings, units.scaling
     X = np.ascontiguousarray(X) if isinstance(X, np.ndarray) else X  # another layout sums in another order
-    if scaling is None and settings.scale == "client":
+    if scaling is None and settings.scale == "silo":
         scaling = standardize(moments(expanded(X, settings.levels)), settings.levels)
     X = shiftable(X, None if scaling is None else scaling.shift)
     return ClientState(silo.name, X, silo.k, scaling=scaling, lift=units.lift, device=silo.device)
@@ -301,10 +300,10 @@ def _drawn_to(common: Common, own: Statistics, cells: Cells, pool: Pool) -> Pers
 
 def _alone(silo: Silo, X: Any, units: Units | None) -> Refitted:
     """A run of one silo, with a server of its own."""
-    settings = replace(silo.at_home(silo.settings.view), n_clusters=silo.k, own_clusters=None)
+    settings = replace(silo.at_home(silo.settings.view), n_clusters=silo.k, clusters_per_silo=None)
     method = view_method(settings.view)
     client = replace(method.open_client(silo.name, X, settings, silo.device), on_trial=True)
-    as_they_came = settings.scale == "none" and settings.solver.lift is False and client.scaling is None
+    as_they_came = settings.scale == "none" and settings.lift is False and client.scaling is None
     if silo.graph is not None and as_they_came:
         client = become(client, Graphed, graph=silo.graph)  # the one that it has
     server, phases, rounds = method.open_server((silo.name,), settings, None), method.phases, list[Any]()

@@ -1,4 +1,4 @@
-"""Rows of several clients in one array or in a mapping: checked, divided by client, and answered in order."""
+"""Rows of several silos in one array or in a mapping: checked, divided by silo, and answered in order."""
 
 from __future__ import annotations
 
@@ -18,36 +18,41 @@ from .wording import ARRAYS, FRAMES
 
 Array = np.ndarray
 NAMELESS = {"nan", "None", "<NA>", "NaT", ""}
-SINGLE = "all"  # name of the only client if `clients` is omitted
+SINGLE = "all"  # name of the only silo if `silos` is omitted
 
 
-class ClientsMixin:
-    """What an estimator with one model per client needs for `fit(X, clients=)` and `predict(X, clients=)`.
+class SilosMixin:
+    """What an estimator with one model per silo needs for `fit(X, silos=)` and `predict(X, silos=)`.
 
-    A fitted estimator has `client_ids_`, sorted, and `_models`, one for each; and `schema_` where rows came with names
+    A fitted estimator has `silos_`, sorted, and `_models`, one for each; and `schema_` where rows came with names
     of columns or with categories.
     """
 
     takes_missing: ClassVar[bool] = False  # whether NaN, categories and other orders of columns are accepted
-    client_ids_: list[str]
     schema_: Schema
     _silo_column: str | None  # of the rows of `fit`, which names the silos
-    _models: Mapping[str, Any]
+
+    _models: Any  # mapping of silo to model
+
+    @property
+    def silos_(self) -> list[str]:
+        """Names of the silos, sorted."""
+        return list(self._models)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_models")
 
-    def _model_of(self, client: Any) -> Any:
+    def _model_of(self, silo: Any) -> Any:
         try:
-            return self._models[client_name(client)]
+            return self._models[silo_name(silo)]
         except KeyError:
-            known = ", ".join(map(repr, self.client_ids_))
-            raise DataError(f"unknown client {client_name(client)!r}; this model has {known}") from None
+            known = ", ".join(map(repr, self.silos_))
+            raise DataError(f"unknown silo {silo_name(silo)!r}; this model has {known}") from None
 
-    def _each(self, X: Any, clients: Any, answer: Callable[[Any, Any], Array], **checks: Any) -> Any:
-        """Answer for every row with its client's model, in the order of the rows."""
+    def _each(self, X: Any, silos: Any, answer: Callable[[Any, Any], Array], **checks: Any) -> Any:
+        """Answer for every row with its silo's model, in the order of the rows."""
         check_is_fitted(self)
-        parts = self._parts(X, clients, reset=False, **checks)
+        parts = self._parts(X, silos, reset=False, **checks)
         if len(parts) == 1 and not is_mapping(X):
             ((cid, (Xt, _)),) = parts.items()
             return answer(Xt, self._models[cid])
@@ -59,7 +64,7 @@ class ClientsMixin:
         return self._as_given(X, answers)
 
     def _as_given(self, X: Any, answers: Array) -> Any:
-        """One array for an array; for a mapping of clients, a mapping with the same keys."""
+        """One array for an array; for a mapping of silos, a mapping with the same keys."""
         if not is_mapping(X):
             return answers
         ends = np.cumsum([_n_rows(Xt) for Xt in X.values()])
@@ -67,30 +72,30 @@ class ClientsMixin:
 
     # ----------------------------------------------------------------------------------------------- division
 
-    def _parts(self, X: Any, clients: Any, *, reset: bool, **checks: Any) -> dict[str, tuple[Any, Any]]:
-        """Checked rows of each client and their positions in the input; new clients are accepted only when fitting."""
+    def _parts(self, X: Any, silos: Any, *, reset: bool, **checks: Any) -> dict[str, tuple[Any, Any]]:
+        """Checked rows of each silo and their positions in the input; new silos are accepted only when fitting."""
         checks |= {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
         if is_mapping(X):
-            return self._noted(self._parts_of_mapping(X, clients, checks, reset), reset)
+            return self._noted(self._parts_of_mapping(X, silos, checks, reset), reset)
         _refuse_tables(X)
-        X, clients = self._column_of_clients(X, clients, reset)
-        ((_, X),) = self._encoded({"": X}, reset, clients is not None).items()
+        X, silos = self._column_of_silos(X, silos, reset)
+        ((_, X),) = self._encoded({"": X}, reset, silos is not None).items()
         X = self._checked(X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)
         n = X.shape[0]
-        if clients is None:
-            if not reset and len(self.client_ids_) > 1:
-                known = ", ".join(map(repr, self.client_ids_))
-                raise DataError(f"the client of these rows is not given: pass clients=; this model has {known}")
-            return self._noted({SINGLE if reset else self.client_ids_[0]: (X, slice(None))}, reset)
+        if silos is None:
+            if not reset and len(self.silos_) > 1:
+                known = ", ".join(map(repr, self.silos_))
+                raise DataError(f"the silo of these rows is not given: pass silos=; this model has {known}")
+            return self._noted({SINGLE if reset else self.silos_[0]: (X, slice(None))}, reset)
         parts: dict[str, tuple[Any, Any]]
-        if not reset and np.ndim(clients) == 0:
-            name = client_name(clients)
+        if not reset and np.ndim(silos) == 0:
+            name = silo_name(silos)
             if name in NAMELESS:
-                raise DataError(f"the client has no name: {clients!r}")
+                raise DataError(f"the silo has no name: {silos!r}")
             names = [name]
             parts = {name: (X, slice(None))}
         else:
-            names, index = _client_index(clients, n)
+            names, index = _silo_index(silos, n)
             if len(names) == 1:
                 parts = {names[0]: (X, slice(None))}
             else:
@@ -101,62 +106,62 @@ class ClientsMixin:
         return self._noted(parts, reset)
 
     def _parts_of_mapping(
-        self, X: Mapping[Any, Any], clients: Any, checks: dict[str, Any], reset: bool
+        self, X: Mapping[Any, Any], silos: Any, checks: dict[str, Any], reset: bool
     ) -> dict[str, tuple[Any, Any]]:
-        if clients is not None:
-            raise TypeError("X is already a mapping of clients; omit clients=")
+        if silos is not None:
+            raise TypeError("X is already a mapping of silos; omit silos=")
         if not X:
-            raise DataError("X is an empty mapping; give at least one client")
+            raise DataError("X is an empty mapping; give at least one silo")
         given: dict[str, Any] = {}
         for key, rows in X.items():
-            name = client_name(key)
+            name = silo_name(key)
             if name in NAMELESS:
-                raise DataError(f"a client has no name: {key!r}")
+                raise DataError(f"a silo has no name: {key!r}")
             if name in given:
-                raise DataError(f"two clients are called {name!r}; names must differ as text")
+                raise DataError(f"two silos are called {name!r}; names must differ as text")
             if not reset:
                 self._model_of(name)
             given[name] = _unwrapped(rows)
             if getattr(given[name], "ndim", 2) == 1:
                 raise DataError(
-                    f"client {name!r} has a single column and no table: a mapping is of clients to tables. If these "
+                    f"silo {name!r} has a single column and no table: a mapping is of silos to tables. If these "
                     "are the columns of one table, give a data frame, such as pandas.DataFrame(X)"
                 )
         parts: dict[str, tuple[Any, Any]] = {}
         begin = 0
         for name, rows in self._encoded(given, reset, True).items():
-            Xt = self._checked(rows, f"client {name!r}: ", reset=reset and not parts, **checks)
+            Xt = self._checked(rows, f"silo {name!r}: ", reset=reset and not parts, **checks)
             parts[name] = (Xt, slice(begin, begin + Xt.shape[0]))
             begin += Xt.shape[0]
         dtypes = {Xt.dtype for Xt, _ in parts.values()}
-        if len(dtypes) > 1:  # one client in double precision: all compute in double precision
+        if len(dtypes) > 1:  # one silo in double precision: all compute in double precision
             parts = {name: (Xt.astype(np.float64, copy=False), rows) for name, (Xt, rows) in parts.items()}
         return parts
 
-    def _column_of_clients(self, X: Any, clients: Any, reset: bool) -> tuple[Any, Any]:
-        """Rows and the client of each, where `clients` may be the name of a column, which then is no feature."""
+    def _column_of_silos(self, X: Any, silos: Any, reset: bool) -> tuple[Any, Any]:
+        """Rows and the silo of each, where `silos` may be the name of a column, which then is no feature."""
         about = X.obs if _is_anndata(X) else None
         X = _unwrapped(X)
         about = X if about is None else about
         names = [str(name) for name in about.columns] if _is_frame(about) else []
         if reset:
-            self._silo_column = clients if isinstance(clients, str) and clients in names else None
-        elif clients is None and len(self.client_ids_) > 1 and getattr(self, "_silo_column", None) in names:
-            clients = self._silo_column
-        if isinstance(clients, str) and clients in names and (reset or clients not in self.client_ids_):
-            column = np.asarray(about[clients])
+            self._silo_column = silos if isinstance(silos, str) and silos in names else None
+        elif silos is None and len(self.silos_) > 1 and getattr(self, "_silo_column", None) in names:
+            silos = self._silo_column
+        if isinstance(silos, str) and silos in names and (reset or silos not in self.silos_):
+            column = np.asarray(about[silos])
             if about is X:
-                X = X.drop(clients) if hasattr(X, "get_column") else X.drop(columns=clients)
+                X = X.drop(silos) if hasattr(X, "get_column") else X.drop(columns=silos)
             return X, column
-        if reset and isinstance(clients, str):
-            near = f"; {nearest_names(clients, names)}" if names else ", and X has no names of columns."
+        if reset and isinstance(silos, str):
+            near = f"; {nearest_names(silos, names)}" if names else ", and X has no names of columns."
             raise DataError(
-                f"clients={clients!r} is not a column of X{near} Give one name per row, or, for a single "
-                f"client of this name, fit({{{clients!r}: X}})"
+                f"silos={silos!r} is not a column of X{near} Give one name per row, or, for a single "
+                f"silo of this name, fit({{{silos!r}: X}})"
             )
         if reset and about is X:
-            _warn_of_column(X, names, clients)
-        return X, clients
+            _warn_of_column(X, names, silos)
+        return X, silos
 
     # ------------------------------------------------------------------------------------------------- columns
 
@@ -234,22 +239,22 @@ class ClientsMixin:
 # ------------------------------------------------------------------------------------------------------- names
 
 
-def client_name(client: Any) -> str:
-    """The name of a client as text: without surrounding blanks, and a whole number without decimals.
+def silo_name(silo: Any) -> str:
+    """The name of a silo as text: without surrounding blanks, and a whole number without decimals.
 
     Examples
     --------
-    >>> from fmtc.rows import client_name
-    >>> client_name(1), client_name(1.0), client_name("north ")
+    >>> from fmtc.rows import silo_name
+    >>> silo_name(1), silo_name(1.0), silo_name("north ")
     ('1', '1', 'north')
     """
-    if isinstance(client, float | np.floating) and float(client).is_integer():
-        return str(int(client))
-    return str(client).strip()
+    if isinstance(silo, float | np.floating) and float(silo).is_integer():
+        return str(int(silo))
+    return str(silo).strip()
 
 
 def refuse_names(y: Any) -> None:
-    """Refuse words in the place of `y`, which is ignored: they are meant to be `clients`.
+    """Refuse words in the place of `y`, which is ignored: they are meant to be `silos`.
 
     Examples
     --------
@@ -269,26 +274,26 @@ def refuse_names(y: Any) -> None:
     )
     if words:
         raise DataError(
-            f"y is ignored, but holds words such as {str(array.ravel()[0])!r}; if they name the client of each row, "
-            "write clients="
+            f"y is ignored, but holds words such as {str(array.ravel()[0])!r}; if they name the silo of each row, "
+            "write silos="
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Remembered:
-    """Rows of others, which are not kept alive: weak references, and the client of each row as it was given."""
+    """Rows of others, which are not kept alive: weak references, and the silo of each row as it was given."""
 
     rows: Any
-    clients: Any
+    silos: Any
 
     @classmethod
-    def of(cls, X: Any, clients: Any) -> Self | None:
+    def of(cls, X: Any, silos: Any) -> Self | None:
         """None for what cannot be referred to weakly, such as a list."""
         try:
             rows = {key: weakref.ref(Xt) for key, Xt in X.items()} if is_mapping(X) else weakref.ref(X)
         except TypeError:
             return None
-        return cls(rows, clients)
+        return cls(rows, silos)
 
     def recall(self) -> Any:
         """The rows; None if some are gone."""
@@ -299,17 +304,17 @@ class Remembered:
 
 
 def is_mapping(X: Any) -> bool:
-    """Whether X is a mapping of clients to rows."""
+    """Whether X is a mapping of silos to rows."""
     return isinstance(X, Mapping) and not sp.issparse(X)  # a dok_array is also a dict
 
 
-def _warn_of_column(X: Any, names: list[str], clients: Any) -> None:
-    """Warn of a column of X that names the clients and is a feature all the same."""
-    called = getattr(clients, "name", None)
-    if called in names and len(clients) == len(X) and bool((np.asarray(clients) == np.asarray(X[called])).all()):
+def _warn_of_column(X: Any, names: list[str], silos: Any) -> None:
+    """Warn of a column of X that names the silos and is a feature all the same."""
+    called = getattr(silos, "name", None)
+    if called in names and len(silos) == len(X) and bool((np.asarray(silos) == np.asarray(X[called])).all()):
         warnings.warn(
-            f"the column {called!r} of X names the clients, and is clustered on like any other: write "
-            f"clients={called!r}, which sets it aside",
+            f"the column {called!r} of X names the silos, and is clustered on like any other: write "
+            f"silos={called!r}, which sets it aside",
             UserWarning,
             stacklevel=5,
         )
@@ -321,18 +326,18 @@ def _n_rows(X: Any) -> int:
     return X.shape[0] if hasattr(X, "shape") else len(X)
 
 
-def _client_index(clients: Any, n: int) -> tuple[list[str], list[Array]]:
-    """Names of the clients and the rows of each, from one name per row."""
-    array = np.asarray(clients)
+def _silo_index(silos: Any, n: int) -> tuple[list[str], list[Array]]:
+    """Names of the silos and the rows of each, from one name per row."""
+    array = np.asarray(silos)
     if array.ndim != 1 or len(array) != n:
-        raise DataError(f"clients must hold one name per row: X has {n} rows, clients has shape {array.shape}")
+        raise DataError(f"silos must hold one name per row: X has {n} rows, silos has shape {array.shape}")
     if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all():
         array = array.astype(np.int64)
     words = np.char.strip(array.astype(str)) if n else array.astype(str)
     values, codes = np.unique(words, return_inverse=True)
     missing = NAMELESS & set(values.tolist())
     if missing:
-        raise DataError(f"clients has {int(np.isin(words, list(missing)).sum())} rows without a name")
+        raise DataError(f"silos has {int(np.isin(words, list(missing)).sum())} rows without a name")
     order = np.argsort(codes, kind="stable")
     return values.tolist(), np.split(order, np.cumsum(np.bincount(codes))[:-1])
 
@@ -366,7 +371,7 @@ def _unwrapped(X: Any) -> Any:
 
 
 def _refuse_tables(X: Any) -> None:
-    """Refuse a list of tables, whose clients have no names."""
+    """Refuse a list of tables, whose silos have no names."""
     if isinstance(X, list | tuple) and X and all(_is_frame(one) or np.ndim(one) == 2 or sp.issparse(one) for one in X):
         raise DataError(
             f"X is a list of {len(X)} tables: give each a name, such as {{'north': tables[0], 'south': tables[1]}}"

@@ -14,10 +14,9 @@ from .kernels.couplings import COUPLINGS
 
 LABEL_SOURCES = ("projection", "embedding")
 VIEWS = ("graph", "mixture", "auto")
-SCALES = ("auto", "none", "client", "global", "tfidf")
+SCALES = ("auto", "none", "silo", "global", "tfidf")
 POOLED_SCALES = ("auto", "global", "tfidf")  # the clients agree on these before the first round
 FINALS = ("mixture", "kmeans")
-CALIBRATIONS = ("none", "folds")
 PRIVACIES = ("sums",)
 PRIVATE_METHODS = ("auto", "anchors", "mixture")
 EM_ROUNDS = 4  # rounds of the mixture for each of `max_iter`: they are smaller
@@ -28,23 +27,108 @@ LARGEST_NUMBER = sys.float_info.max
 MIN_MOVE = 3e-4  # an embedding that moves by a smaller share of its norm takes no further step in the same round
 
 
-@dataclass
-class Solver:
-    """Details of the solver. The defaults suit most data; `FMTC` takes one as its parameter `solver`.
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """Settings of the mixture view. The defaults suit most data; `FMTC` takes one as its parameter `mixture`.
 
     Parameters
     ----------
+    kappa : float, default=None
+        Pooling strength: how many rows of its own a silo needs before they outweigh what the others know of a cluster.
+        0 leaves each silo's means alone, infinity gives all silos the same, but for a shift of the silo as a whole in
+        the mixture view. None estimates it for each cluster.
+    n_init : int, default=10
+        Restarts of k-means in each silo; the mixture view begins from twice as many starts.
+    max_features : int, default=2000
+        For ``scale="tfidf"``: number of columns to keep, those in most rows, out of all that occur in at least 2 and at
+        most half of the rows.
+    contain : bool, default=True
+        Limit what one broken or hostile silo can do to the others, from three silos on. The server caps projections
+        and sums that are far larger than those of the others, gives a silo that has nothing in common with the rest
+        next to no weight, and refuses messages that no rows can give. A run in the paper's units is not contained.
+    exit : bool or "auto", default="auto"
+        Whether each silo compares the common model with one that it fits alone, and keeps its own where the common
+        one cuts clearly more neighbours apart. "auto" compares where the server had to cap, weigh down or refuse
+        a silo.
+
+    Examples
+    --------
+    >>> from fmtc import FMTC, Mixture
+    >>> model = FMTC(n_clusters=4, mixture=Mixture(kappa=10))
+    >>> model.set_params(mixture__kappa=3).mixture.kappa
+    3
+    """
+
+    kappa: float | None = None
+    n_init: int = 10
+    max_features: int = 2000
+    contain: bool = True
+    exit: bool | str = "auto"
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name, as scikit-learn's estimators give them."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, as scikit-learn's estimators do."""
+        known = [f.name for f in fields(self)]
+        if unknown := sorted(set(params) - set(known)):
+            raise ValueError(f"{type(self).__name__} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
+        for name, value in params.items():
+            object.__setattr__(self, name, value)
+        return self
+
+    def check(self) -> None:
+        """Raise an error for a value that no run can use."""
+        for name in ("n_init", "max_features"):
+            check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
+        check_flag("contain", self.contain)
+        check_flag("exit", self.exit, or_auto=True)
+        if self.kappa is not None and self.kappa != float("inf"):
+            check_number("kappa", self.kappa, Real, "None or a number of at least 0", lambda v: v >= 0)
+
+    @property
+    def spread(self) -> float | None:
+        """1/kappa, how far the means of silos may lie from a cluster's common mean; None: to be estimated."""
+        if self.kappa is None:
+            return None
+        kappa = float(self.kappa)
+        return 0.0 if kappa >= LARGEST_NUMBER else 1 / max(kappa, 1 / LARGEST_SPREAD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph(Mixture):
+    """Settings of the graph view. The defaults suit most data; `FMTC` takes one as its parameter `graph`.
+
+    The last five, from `kappa` on, are those of `Mixture`: the graph view ends with a mixture of projections. With
+    ``view="auto"``, give each of them once, to either.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        How firmly the embedding is held to a linear function of the columns.
+    beta : float, default=0.15
+        Strength of the coupling, as a fraction of the largest singular value of the first stack of projections. 0
+        disables coupling, 1 would shrink the first consensus to nothing. Clusters among the projections are still found
+        together, unless `final` is "kmeans".
+    coupling : {"auto", "tensor", "subspace", "average"}, default="auto"
+        What is made low-rank. The d x k x m tensor of projections (the paper), or the matrix of all projections side by
+        side, which depends neither on the order of silos nor on rotations. "average" draws all silos to one common
+        projection, whatever `beta`. "auto" is "tensor" for dense rows. For texts, which are sparse rows or
+        ``scale="tfidf"``, it is "average", and clusters have the same centres everywhere, unless `kappa` is given or
+        `beta` is 0: silos have few rows for so many words. With ``view="graph"`` and ``scale="none"`` or "silo", text
+        detection is skipped and "tensor" is used.
     n_neighbors : int or "auto", default="auto"
-        Neighbours in the graph of each client; "auto" is sqrt(n)/2, at least 10 and at most 30.
+        Neighbours in the graph of each silo; "auto" is sqrt(n)/2, at least 10 and at most 30.
     ridge : float, default=0.03
-        Weight of the consensus in a client's regression, ``rho/(2 omega alpha)``, for data of mean squared row norm 1.
+        Weight of the consensus in a silo's regression, ``rho/(2 omega alpha)``, for data of mean squared row norm 1.
     rho : float, default=None
         A number selects the paper's absolute units: `alpha`, `beta` and `rho` as printed, no scaling of the data,
         `ridge` unused. See `FMTC.as_published`.
     schatten_p : float in (0, 1], default=1.0
         Exponent of the Schatten norm. Below 1, small singular values shrink more and large ones less.
     align : bool, default=True
-        Rotate the clients' embeddings to a common frame in every round. False is the paper's method.
+        Rotate the silos' embeddings to a common frame in every round. False is the paper's method.
     bandwidth : float, default=None
         Width of the Gaussian edge weights, in the units of X. None takes the mean distance to the neighbours.
     nonmutual_weight : float in (0, 1], default=0.25
@@ -52,57 +136,40 @@ class Solver:
         1 is the paper's graph. A smaller factor keeps hubs (rows that are near to many others) from linking everything.
     step_size : float, default=None
         The paper's eta. None takes 1/(2 + alpha), with which the objective cannot rise; with `accelerate`, 1/(l +
-        alpha), where l bounds the spectrum of the client's own graph.
+        alpha), where l bounds the spectrum of the silo's own graph.
     n_inner : int, default=3
         Steps on the embedding for each new projection.
     accelerate : bool, default=True
         Needs about half the rounds: over-relaxed consensus step, longer steps on the embedding where the graph allows
         them, and from the third round on two passes over projection and embedding per round. False is the paper's loop.
     center_features : bool or "auto", default="auto"
-        Subtract each client's own column means. "auto" does so for dense data only.
+        Subtract each silo's own column means. "auto" does so for dense data only.
     lift : bool or "auto", default="auto"
-        Graph view: replace columns by 256 random Fourier features, the same at all clients, in which a linear
-        projection can follow any shape. "auto" does so for at most 10 columns, or two for each cluster, of numbers in
-        common units (`scale`). Lifted columns have a `ridge` of their own, 0.001.
-    max_features : int, default=2000
-        For ``scale="tfidf"``: number of columns to keep, those in most rows, out of all that occur in at least 2 and at
-        most half of the rows.
+        Replace columns by 256 random Fourier features, the same at all silos, in which a linear projection can follow
+        any shape. "auto" does so for at most 10 columns, or two for each cluster, of numbers in common units (`scale`).
+        Lifted columns have a `ridge` of their own, 0.001.
     labels_from : {"projection", "embedding"}, default="projection"
         Cluster the rows of XW, so that `predict` on the training rows gives `labels_`; or those of F (the paper).
     final : {"mixture", "kmeans"}, default="mixture"
-        How the graph view forms clusters of the projections: a mixture with personal means and a common shape, which
-        clients fit together from sums; or k-means in each client (the paper). Without `align`, or with labels from F,
-        it is k-means.
-    kappa : float, default=None
-        Pooling strength of the mixture: how many rows of its own outweigh what the others know of a concept. 0 leaves
-        each client's means alone, infinity gives all clients the same, but for a shift of the client as a whole in the
-        mixture view. None estimates it for each concept.
-    n_init : int, default=10
-        Restarts of k-means in each client; the mixture view begins from twice as many starts.
+        How clusters are formed of the projections: a mixture with personal means and a common shape, which silos fit
+        together from sums; or k-means in each silo (the paper). Without `align`, or with labels from F, it is k-means.
     message_dtype : {"float32"}, default=None
-        Precision of the matrices that clients and server send each other. None sends them as they are. "float32"
-        halves the bytes of double precision; both sides still compute in full precision.
-    contain : bool, default=True
-        Limit what one broken or hostile client can do to the others, from three clients on. The server caps projections
-        and sums that are far larger than those of the others, gives a client that has nothing in common with the rest
-        next to no weight, and refuses messages that no rows can give. A run in the paper's units is not contained.
-    exit : bool or "auto", default="auto"
-        Whether each client compares the common model with one that it fits alone, and keeps its own where the common
-        one cuts clearly more neighbours apart. "auto" compares where the server had to cap, weigh down or refuse
-        somebody.
-    calibration : {"none", "folds"}, default="none"
-        Whether each client, after its last message, fits its model again to four fifths of its rows, five times, and
-        keeps the scores of the others: what confidence, abstaining and the test for drift need. Nothing leaves. A model
-        that was fitted in this process can be calibrated later, see `FMTC.calibrate`.
+        Precision of the matrices that silos and server send each other. None sends them as they are. "float32" halves
+        the bytes of double precision; both sides still compute in full precision.
+    kappa, n_init, max_features, contain, exit
+        As in `Mixture`.
 
     Examples
     --------
-    >>> from fmtc import FMTC, Solver
-    >>> model = FMTC(n_clusters=4, solver=Solver(ridge=0.1))
-    >>> model.set_params(solver__schatten_p=0.5).solver.schatten_p
+    >>> from fmtc import FMTC, Graph
+    >>> model = FMTC(n_clusters=4, view="graph", graph=Graph(ridge=0.1))
+    >>> model.set_params(graph__schatten_p=0.5).graph.schatten_p
     0.5
     """
 
+    alpha: float = 1.0
+    beta: float = DEFAULT_BETA
+    coupling: str = "auto"
     n_neighbors: int | str = "auto"
     ridge: float = 0.03
     rho: float | None = None
@@ -115,70 +182,35 @@ class Solver:
     accelerate: bool = True
     center_features: bool | str = "auto"
     lift: bool | str = "auto"
-    max_features: int = 2000
     labels_from: str = "projection"
     final: str = "mixture"
-    kappa: float | None = None
-    n_init: int = 10
     message_dtype: str | None = None
-    contain: bool = True
-    exit: bool | str = "auto"
-    calibration: str = "none"
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name, as scikit-learn's estimators give them."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, as scikit-learn's estimators do."""
-        unknown = sorted(set(params) - {f.name for f in fields(self)})
-        if unknown:
-            known = ", ".join(f.name for f in fields(self))
-            raise ValueError(f"Solver has no parameter {', '.join(unknown)}; it has {known}")
-        for name, value in params.items():
-            setattr(self, name, value)
-        return self
 
     def check(self) -> None:
         """Raise an error for a value that no run can use."""
-        for name in ("n_inner", "n_init", "max_features"):
-            check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
+        super().check()
+        check_number("n_inner", self.n_inner, Integral, "a whole number of at least 1", lambda v: v >= 1)
         if not (isinstance(self.n_neighbors, str) and self.n_neighbors == "auto"):
             wanted = '"auto" or a whole number of at least 1'
             check_number("n_neighbors", self.n_neighbors, Integral, wanted, lambda v: v >= 1)
-        check_number("ridge", self.ridge, Real, "a finite number above 0", lambda v: v > 0)
+        for name in ("alpha", "ridge"):
+            check_number(name, getattr(self, name), Real, "a finite number above 0", lambda v: v > 0)
+        check_number("beta", self.beta, Real, "a finite number of at least 0", lambda v: v >= 0)
         for name in ("rho", "bandwidth", "step_size"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), Real, "None or a finite number above 0", lambda v: v > 0)
         check_number("schatten_p", self.schatten_p, Real, "a number with 0 < p <= 1", lambda v: 0 < v <= 1)
         wanted = "a number above 0 and at most 1"
         check_number("nonmutual_weight", self.nonmutual_weight, Real, wanted, lambda v: 0 < v <= 1)
-        for name in ("align", "accelerate", "contain"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        for name in ("center_features", "lift", "exit"):
-            value = getattr(self, name)
-            if not (isinstance(value, bool | np.bool_) or (isinstance(value, str) and value == "auto")):
-                raise ValueError(f'{name} must be True, False or "auto", got {value!r}')
-        if self.kappa is not None and self.kappa != float("inf"):
-            check_number("kappa", self.kappa, Real, "None or a number of at least 0", lambda v: v >= 0)
+        for name in ("align", "accelerate"):
+            check_flag(name, getattr(self, name))
+        for name in ("center_features", "lift"):
+            check_flag(name, getattr(self, name), or_auto=True)
         if self.message_dtype not in (None, "float32"):
             raise ValueError(f'message_dtype must be None or "float32", got {self.message_dtype!r}')
+        check_choice("coupling", self.coupling, ("auto", *COUPLINGS))
         check_choice("labels_from", self.labels_from, LABEL_SOURCES)
         check_choice("final", self.final, FINALS)
-        check_choice("calibration", self.calibration, CALIBRATIONS)
-
-    @property
-    def spread(self) -> float | None:
-        """1/kappa, how far the means of clients may lie from a concept's common mean; None: to be estimated."""
-        if self.kappa is None:
-            return None
-        kappa = float(self.kappa)
-        return 0.0 if kappa >= LARGEST_NUMBER else 1 / max(kappa, 1 / LARGEST_SPREAD)
-
-    def portable(self) -> Self:
-        """A copy that JSON can hold, which has no infinity: the largest number means the same."""
-        return replace(self, kappa=LARGEST_NUMBER if self.kappa == float("inf") else self.kappa)
 
     @property
     def contains(self) -> bool:
@@ -275,50 +307,43 @@ def _plain_bounds(bounds: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything that decides a run besides the data. Checks its own values.
+class Settings(Graph):
+    """Everything that decides a run besides the data: the settings of both views and those of the run, side by side.
 
-    ``solver.rho=None`` works in normalised units: X'X/n with mean squared row norm 1, ``ridge = rho/(2 omega alpha)``
-    given and ``beta`` a fraction of the largest singular value of the first stack. A number for ``rho`` means the
-    paper's absolute units.
+    ``rho=None`` works in normalised units: X'X/n with mean squared row norm 1, ``ridge = rho/(2 omega alpha)`` given
+    and ``beta`` a fraction of the largest singular value of the first stack. A number for ``rho`` means the paper's
+    absolute units. Checks its own values.
 
     Examples
     --------
-    >>> from fmtc import Settings
-    >>> Settings(n_clusters=4, beta=0.4).solver.align
+    >>> from fmtc.settings import Settings
+    >>> Settings(n_clusters=4, beta=0.4).align
     True
-    >>> Settings.of(n_clusters=4, schatten_p=1.5)
+    >>> Settings(n_clusters=4, schatten_p=1.5)
     Traceback (most recent call last):
     ...
     ValueError: schatten_p must be a number with 0 < p <= 1, got 1.5
     """
 
-    n_clusters: int = 8  # of the federation: concepts, each with one number everywhere
+    coupling: str = field(default="tensor", kw_only=True)
+    n_clusters: int = 8  # of the federation, each with one number everywhere
     view: str = "graph"
-    alpha: float = 1.0
-    beta: float = DEFAULT_BETA
-    coupling: str = "tensor"
     scale: str = "none"
-    own_clusters: Any = None  # of a client: an int for all, or by client; None: all clients have all concepts
+    clusters_per_silo: Any = None  # an int for all, or by client; None: all clients have all clusters
     levels: tuple[int, ...] = ()  # of each column that is a category; 0 for numbers; (): all columns are numbers
     max_iter: int = 25
     tol: float = 1e-3
-    solver: Solver = field(default_factory=Solver)
     privacy: Any = None  # None: the server sees each client's answers; "sums": only their sums
+    calibrate: bool = False  # each client, after its last message, learns what scores of new rows are worth
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.solver, Solver):
-            raise TypeError(f"solver must be None or a fmtc.Solver, got {self.solver!r}")
-        self.solver.check()
-        object.__setattr__(self, "solver", self.solver.portable())  # ours: nobody else can change it
+        self.check()
         for name in ("n_clusters", "max_iter"):
             check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
-        check_number("alpha", self.alpha, Real, "a finite number above 0", lambda v: v > 0)
-        for name in ("tol", "beta"):
-            check_number(name, getattr(self, name), Real, "a finite number of at least 0", lambda v: v >= 0)
+        check_number("tol", self.tol, Real, "a finite number of at least 0", lambda v: v >= 0)
         check_choice("view", self.view, VIEWS)
-        check_choice("coupling", self.coupling, ("auto", *COUPLINGS))
+        object.__setattr__(self, "kappa", finite(self.kappa))
         object.__setattr__(self, "levels", tuple(int(size) for size in self.levels))
         if any(size < 0 for size in self.levels):
             raise ValueError(f"levels must hold whole numbers of at least 0, got {self.levels}")
@@ -326,8 +351,8 @@ class Settings:
             raise ValueError('scale="tfidf" takes counts of words, not categories')
         check_choice("scale", self.scale, SCALES)
         self._check_privacy()
-        self._check_own_clusters()
-        if self.scale == "tfidf" and self.solver.center_features is True:
+        self._check_clusters_per_silo()
+        if self.scale == "tfidf" and self.center_features is True:
             raise ValueError(
                 'center_features must be False or "auto" with scale="tfidf": rows of unit length are not centred'
             )
@@ -340,7 +365,7 @@ class Settings:
 
     def spread_of(self, words: bool) -> float | None:
         """1/kappa among projections; where the coupling is open, silos share the means of clusters of words."""
-        given, open_to = self.solver.spread, self.coupling == "auto"
+        given, open_to = self.spread, self.coupling == "auto"
         return 0.0 if given is None and open_to and self.coupling_of(words) == "average" else given
 
     def _check_privacy(self) -> None:
@@ -360,51 +385,50 @@ class Settings:
         if self.coupling != "subspace":
             raise ValueError(
                 f'privacy="sums" takes coupling="subspace" or view="mixture"; coupling={self.coupling!r} needs more of '
-                "each client than a sum"
+                "each silo than a sum"
             )
-        if self.solver.rho is not None or not self.solver.align:
-            raise ValueError('privacy="sums" takes no rho of your own, and needs align=True')
+        if self.rho is not None or not self.align:
+            raise ValueError('privacy="sums" requires rho=None and align=True')
 
-    def _check_own_clusters(self) -> None:
-        own = self.own_clusters
+    def _check_clusters_per_silo(self) -> None:
+        own = self.clusters_per_silo
         if own is None:
             return
         wanted = "a whole number of at least 1"
         numbers = dict(own) if isinstance(own, Mapping) else {"": own}
         for cid, k in numbers.items():
             check_number(
-                f"n_clusters of client {cid!r}" if cid else "n_clusters", k, Integral, wanted, lambda v: v >= 1
+                f"clusters_per_silo of silo {cid!r}" if cid else "clusters_per_silo",
+                k,
+                Integral,
+                wanted,
+                lambda v: v >= 1,
             )
         largest = max(numbers.values(), default=0)
         if largest > self.n_clusters:
             raise ValueError(
-                f"n_concepts must be at least the {largest} clusters of a client, got {self.n_clusters}: two clusters "
-                "of a client are two concepts"
+                f"n_clusters must be at least the {largest} clusters of a silo, got {self.n_clusters}: it counts the "
+                "clusters of all silos together"
             )
         plain = {str(cid): int(k) for cid, k in numbers.items()}
-        object.__setattr__(self, "own_clusters", plain if isinstance(own, Mapping) else int(own))
+        object.__setattr__(self, "clusters_per_silo", plain if isinstance(own, Mapping) else int(own))
         if self.view == "mixture":
             return
         if self.privacy is not None:
             raise ValueError(
-                'privacy needs view="mixture" where clients have numbers of clusters of their own: other views match '
-                "their clusters one by one, and sums do not show them"
+                'privacy needs view="mixture" with clusters_per_silo: other views match clusters one by one, and sums '
+                "do not show them"
             )
-        if self.solver.rho is not None or not self.solver.align or self.solver.labels_from != "projection":
+        if self.rho is not None or not self.align or self.labels_from != "projection":
             raise ValueError(
-                'numbers of clusters of their own need align=True, labels_from="projection" and no rho: without a '
-                "common frame, clusters of different clients cannot be matched"
+                'clusters_per_silo needs align=True, labels_from="projection" and rho=None: without a common frame, '
+                "clusters of different silos cannot be matched"
             )
 
     @property
     def sums_only(self) -> bool:
         """Whether the server sees sums over clients, and nothing of a single one."""
         return self.privacy is not None
-
-    @classmethod
-    def of(cls, **values: Any) -> Self:
-        """Settings from one flat set of names, the solver's among them. An unknown name is an error."""
-        return cls(**split_solver(values))
 
     @property
     def has_categories(self) -> bool:
@@ -413,14 +437,14 @@ class Settings:
 
     def clusters_of(self, client_id: str) -> int:
         """The number of clusters of a client: that of all concepts, unless it has one of its own."""
-        own = self.own_clusters
+        own = self.clusters_per_silo
         return int(own.get(client_id, self.n_clusters) if isinstance(own, Mapping) else own or self.n_clusters)
 
     def with_clusters(self, client_id: str, k: int) -> Self:
         """The same settings as a client has them that knows its own number of clusters."""
-        own = self.own_clusters
+        own = self.clusters_per_silo
         others = dict(own) if isinstance(own, Mapping) else {}
-        return replace(self, own_clusters=others | {client_id: k})
+        return replace(self, clusters_per_silo=others | {client_id: k})
 
     @property
     def min_move(self) -> float:
@@ -428,18 +452,65 @@ class Settings:
 
         Never above `tol`, unless that is 0, which asks for all rounds and not for more exact ones.
         """
-        return min(MIN_MOVE, self.tol or MIN_MOVE) if self.solver.accelerate else 0.0
+        return min(MIN_MOVE, self.tol or MIN_MOVE) if self.accelerate else 0.0
 
 
-def split_solver(values: Mapping[str, Any]) -> dict[str, Any]:
-    """One flat set of parameters as a constructor takes it: the solver's own collected in ``solver``."""
-    own = {f.name for f in fields(Solver)}
-    others = {name: value for name, value in values.items() if name not in own}
-    details = {name: value for name, value in values.items() if name in own}
-    if not details:
-        return others
-    given = others.get("solver")
-    return others | {"solver": (Solver() if given is None else replace(given)).set_params(**details)}
+SHARED = tuple(f.name for f in fields(Mixture))  # settings that both views read
+OF_VIEWS = tuple(f.name for f in fields(Graph))
+
+
+def by_view(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of `FMTC` from one flat set of names: settings of the views go into ``graph`` and ``mixture``.
+
+    Settings that both views read go into ``graph`` where that is the view, and into ``mixture`` otherwise.
+
+    Examples
+    --------
+    >>> from fmtc.settings import by_view
+    >>> by_view({"view": "mixture", "kappa": 10})["mixture"].kappa
+    10
+    """
+    found = {name: value for name, value in values.items() if name not in OF_VIEWS}
+    mixture = {} if values.get("view") == "graph" else {name: values[name] for name in SHARED if name in values}
+    graph = {name: value for name, value in values.items() if name in OF_VIEWS and name not in mixture}
+    if graph:
+        found["graph"] = replace(found.get("graph") or Graph(), **graph)
+    if mixture:
+        found["mixture"] = replace(found.get("mixture") or Mixture(), **mixture)
+    return found
+
+
+def flat(view: str, graph: Graph | None, mixture: Mixture | None) -> dict[str, Any]:
+    """Settings of both views side by side; those that both read are of the view that is fitted.
+
+    Examples
+    --------
+    >>> from fmtc import Graph, Mixture
+    >>> from fmtc.settings import flat
+    >>> flat("auto", Graph(alpha=2), Mixture(kappa=10))["kappa"]
+    10
+    """
+    for name, given, kind in (("graph", graph, Graph), ("mixture", mixture, Mixture)):
+        if given is not None and type(given) is not kind:
+            raise TypeError(f"{name} must be None or a fmtc.{kind.__name__}, got {given!r}")
+    values, others = (graph or Graph()).get_params(), (mixture or Mixture()).get_params()
+    if view == "mixture":
+        return values | others
+    if view != "auto":
+        return values
+    for name, default in Mixture().get_params().items():
+        if values[name] == default:
+            values[name] = others[name]
+        elif others[name] not in (default, values[name]):
+            raise ValueError(
+                f'view="auto" takes one {name}, got Graph({name}={values[name]!r}) and Mixture({name}={others[name]!r})'
+            )
+    return values
+
+
+def finite(value: float | None) -> float | None:
+    """The same, but for infinity the largest number: JSON has no infinity."""
+    return LARGEST_NUMBER if value == float("inf") else value
 
 
 def check_number(name: str, value: Any, kind: Any, wanted: str, holds: Callable[[Any], bool]) -> None:
@@ -450,10 +521,17 @@ def check_number(name: str, value: Any, kind: Any, wanted: str, holds: Callable[
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
 
+def check_flag(name: str, value: Any, *, or_auto: bool = False) -> None:
+    """Raise an error unless a value is True or False or, where that is allowed, "auto"."""
+    if not (isinstance(value, bool | np.bool_) or (or_auto and isinstance(value, str) and value == "auto")):
+        wanted = 'True, False or "auto"' if or_auto else "True or False"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
 def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     """Raise an error unless a value is one of the allowed words."""
     if not (isinstance(value, str) and value in allowed):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
-__all__ = ["Privacy", "Settings", "Solver"]
+__all__ = ["Graph", "Mixture", "Privacy", "Settings"]

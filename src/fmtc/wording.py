@@ -78,7 +78,7 @@ class Frames(Wording):
             "scale": f'scale="{kind}"',
             "drop": f"X.drop(columns={column!r})",
             "label_column": f"X.drop(columns={column!r})",
-            "silo_column": f"clients={column!r}",
+            "silo_column": f"silos={column!r}",
             "text_column": "fmtc.tables.hashed_counts",
             "number": f"pandas.to_numeric(X[{column!r}], errors='coerce')",
             "category": f"X[{column!r}].astype('category')",

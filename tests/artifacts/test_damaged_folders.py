@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from tests.clock import ManualClock
 from tests.runtime.kits import KitTransport
 
-from fmtc import FMTC, run
+from fmtc import FMTC
 from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
 from fmtc.privacy import identity
@@ -27,6 +27,7 @@ from fmtc.privacy.rules import RULES
 from fmtc.protocol.base import Message
 from fmtc.protocol.common import END
 from fmtc.protocol.method import view_method
+from fmtc.runtime.driver import run
 from fmtc.runtime.flare import doctor, membership, supervise
 from fmtc.runtime.flare.authority import Authority, enrol
 from fmtc.runtime.flare.enrol import request
@@ -83,8 +84,8 @@ def original(tmp_path_factory) -> Path:
     for name in ("north", "south"):
         ClientSource(name, str(home / f"{name}.csv")).write(kits / name)
     both = {name: kits / name for name in ("north", "south")}
-    transport = KitTransport(both, model.settings(), method=view_method("mixture").name, clock=ManualClock(now=1e9))
-    run(transport, model.settings(), method=view_method("mixture"))
+    transport = KitTransport(both, model._settings(), method=view_method("mixture").name, clock=ManualClock(now=1e9))
+    run(transport, model._settings(), method=view_method("mixture"))
     transport.tell("north", Message(END.name, END.Ask(converged=True)))
     Budget(kits / "north" / BUDGET).charge("rows", mu2=0.1, delta=1e-5)
     (kits / "north" / RULES).write_text('small_cluster = "warn"\nfew_rows = "warn"\ndominance = "warn"\n')

@@ -47,16 +47,16 @@ def test_models_answer_as_they_did(old, name):
     model = fmtc.load(old / name)
     answers = np.load(old / f"{name}.npz")
     assert model.view_ == VIEWS[name]
-    for cid in model.client_ids_:
+    for cid in model.silos_:
         X = answers[f"{cid} rows"]
         X = sp.csr_array(X) if name == "words" else X
-        assert_array_equal(model.predict(X, clients=cid), answers[f"{cid} labels"])
-        assert_allclose(model.predict_proba(X, clients=cid), answers[f"{cid} probabilities"], atol=1e-6)
+        assert_array_equal(model.predict(X, silos=cid), answers[f"{cid} labels"])
+        assert_allclose(model.predict_proba(X, silos=cid), answers[f"{cid} probabilities"], atol=1e-6)
 
 
 def test_a_model_that_was_written_calibrated_still_is(old):
     model = fmtc.load(old / "calibrated")
-    rows = {cid: np.load(old / "calibrated.npz")[f"{cid} rows"] for cid in model.client_ids_}
+    rows = {cid: np.load(old / "calibrated.npz")[f"{cid} rows"] for cid in model.silos_}
     sure = model.confidence(rows)
     assert all(((found >= 0) & (found <= 1)).all() for found in sure.values())
     assert model.drift({cid: X + 20 for cid, X in rows.items()}).alarm
@@ -74,7 +74,7 @@ def test_a_run_predicts_its_own_labels(old, tables):
     for cid, table in tables.items():
         written = pd.read_csv(old / "run" / "labels" / f"{cid}.csv")
         columns = list(model.schema_.names)
-        assert_array_equal(model.predict(table[columns], clients=cid), written["cluster"])
+        assert_array_equal(model.predict(table[columns], silos=cid), written["cluster"])
 
 
 def test_commands_read_a_run(old):
@@ -95,13 +95,13 @@ def test_a_newcomer_joins_with_an_old_kit(old, tables):
     model = fmtc.load(old / "run")
     late = pd.read_csv(old / "tables" / "late.csv")[list(model.schema_.names)]
     newcomer = fmtc.join_later(old / "kit", late, name="late", random_state=0)
-    assert newcomer.joined_.guided
+    assert newcomer.run_.joined.guided
     assert (newcomer.labels_ == newcomer.predict(late)).mean() > 0.9
 
 
 def test_a_run_goes_on_with_new_rows(old, tables):
     model = fmtc.load(model_folder(old / "run"))
     columns = list(model.schema_.names)
-    before = model.predict(tables["north"][columns], clients="north")
-    model.partial_fit({"north": tables["north"][columns]})
+    before = model.predict(tables["north"][columns], silos="north")
+    model.update({"north": tables["north"][columns]})
     assert (model.labels_ == before).mean() > 0.9

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,7 @@ def test_one_silo_without_history(files, tmp_path):
     """As at the end of a federation, where a silo has its own model and never saw the rounds."""
     silos = silos_of(files[:1])
     model = FMTC(3, max_iter=2, random_state=0).fit({silo.name: silo.X for silo in silos})
-    model.history_ = []
+    model.run_ = replace(model.run_, history=(), before=0)
     write(tmp_path / "run", files[:1], model, silos)
     assert json.loads((tmp_path / "run" / "history.json").read_text()) == []
     report = json.loads((tmp_path / "run" / "report.json").read_text())
@@ -85,7 +86,7 @@ def test_one_silo_without_history(files, tmp_path):
     folder = runs.model_folder(tmp_path / "run")
     assert folder == tmp_path / "run" / "model"
     saved = fmtc.load(folder)
-    assert (saved.client_ids_, saved.history_) == (["north"], [])
+    assert (saved.silos_, saved.run_.rounds) == (["north"], [])
 
 
 def test_silos_with_models_of_several_kinds_are_shown_together(files, tmp_path):
@@ -107,7 +108,7 @@ def test_a_run_is_told_from_other_folders(files, tmp_path):
     assert not runs.is_run(tmp_path)  # a model, but no report
     assert not runs.is_run(tmp_path / "model")
     assert runs.model_folder(tmp_path) == runs.model_folder(tmp_path / "model") == tmp_path / "model"
-    with pytest.raises(fmtc.FileError, match="absent"):
+    with pytest.raises(fmtc.errors.FileError, match="absent"):
         runs.model_folder(tmp_path / "absent")
 
 
@@ -131,7 +132,7 @@ def test_what_left_is_in_the_report_and_in_the_ledgers(files, tmp_path):
     assert rows["moments", "means"]["shape"] == "d"
     assert all(row["what"] and row["tells"] for row in report["sent"])
     model.save(tmp_path / "model")
-    assert fmtc.load(tmp_path / "model").received_ == []  # a saved model does not say what left
+    assert fmtc.load(tmp_path / "model").run_.received == ()  # a saved model does not say what left
 
 
 IMPORT = """

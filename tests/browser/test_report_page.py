@@ -12,7 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 from tests.views import graph_view
 
-from fmtc import FMTC, LocalTransport
+from fmtc import FMTC
 from fmtc.artifacts import runs
 from fmtc.cli.leading import write_consensus
 from fmtc.cli.words import Words
@@ -20,6 +20,7 @@ from fmtc.protocol.method import view_method
 from fmtc.report import render, study, summarise
 from fmtc.runtime.conductor import RESULT, write_record
 from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.spec import RunSpec
 from fmtc.tables import Silo
 
@@ -150,7 +151,7 @@ def test_pages_of_other_runs_open_too(driver, home, view, tmp_path, which):
 
 
 def consensus(folder, model):
-    rng, settings = np.random.default_rng(0), model.settings()
+    rng, settings = np.random.default_rng(0), model._settings()
     method = view_method(settings.view)
     silos = {name: rng.normal(size=(20, 3)) for name in "ab"}
     result = run(LocalTransport(silos, settings, method=method), settings, method=method)

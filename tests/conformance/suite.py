@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from fmtc import ClientError, LocalTransport, RoundRecord, Settings, run
+from fmtc.errors import ClientError
 from fmtc.privacy.ledger import hash_of, totals
-from fmtc.runtime.driver import RunRecord
+from fmtc.runtime.driver import RoundRecord, RunRecord, run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 KILL, DELAY, CORRUPT, STOP = "kill", "delay", "corrupt", "stop"
 
@@ -60,7 +62,7 @@ class TransportCase(Protocol):
     def __init__(self, folder: Path, data: dict[str, np.ndarray], settings: Settings): ...
 
     def run(self, faults: tuple[Fault, ...] = (), min_clients: int | None = None, *, resume: bool = False) -> Outcome:
-        """Run to the end, or raise what `fmtc.run` raises; `ServerStoppedError` for a fault STOP.
+        """Run to the end, or raise what `fmtc.runtime.driver.run` raises; `ServerStoppedError` for a fault STOP.
 
         With `resume`, continue a run that was stopped, with new processes on what the old ones left on disk.
         """
@@ -75,11 +77,14 @@ def rows(seed: int, n: int) -> np.ndarray:
 DATA = {cid: rows(seed, 30 + 5 * seed) for seed, cid in enumerate(("north", "south", "west"))}
 
 
-LACKING = {"n_clusters": 4, "own_clusters": {"north": 2, "south": 3, "west": 4}}  # concepts that not all clients have
+LACKING = {
+    "n_clusters": 4,
+    "clusters_per_silo": {"north": 2, "south": 3, "west": 4},
+}  # concepts that not all clients have
 
 
 def but(**changed: Any) -> Settings:
-    return Settings.of(**{"n_clusters": 3, "max_iter": 5, "tol": 0, "n_init": 2, "n_neighbors": 10} | changed)
+    return Settings(**{"n_clusters": 3, "max_iter": 5, "tol": 0, "n_init": 2, "n_neighbors": 10} | changed)
 
 
 class Reference(LocalTransport):

@@ -62,7 +62,7 @@ def test_the_registry_describes_its_couplings():
 def test_a_fit_takes_any_coupling_of_the_registry(make_federation, name):
     model = graph_view(3, coupling=name, max_iter=3, n_init=1, random_state=0).fit(make_federation())
     assert np.isfinite(model.consensus_).all()
-    assert model.history_[-1].rank >= 1
+    assert model.run_.rounds[-1].rank >= 1
 
 
 def test_a_new_coupling_is_one_line_in_the_registry(make_federation, monkeypatch, rng):
@@ -71,7 +71,7 @@ def test_a_new_coupling_is_one_line_in_the_registry(make_federation, monkeypatch
     monkeypatch.setitem(COUPLINGS, "frobenius", Frobenius())
     assert Settings(coupling="frobenius").coupling == "frobenius"
     fit = graph_view(3, coupling="frobenius", beta=0.3, max_iter=200, n_init=1, random_state=0).fit(make_federation())
-    assert fit.history_[-1].primal_residual < 0.1 * fit.history_[0].primal_residual
+    assert fit.run_.rounds[-1].primal_residual < 0.1 * fit.run_.rounds[0].primal_residual
     T = rng.normal(size=(4, 3, 2))
     assert schatten_p(T, 1.0, "frobenius") == np.linalg.norm(T)
 

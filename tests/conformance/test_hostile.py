@@ -11,7 +11,8 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, ClientError, Solver
+from fmtc import FMTC, Graph
+from fmtc.errors import ClientError
 
 _attacks = runpy.run_path(str(Path(__file__).parents[2] / "bench" / "benchmarks" / "_attacks.py"))
 Attack, ATTACKS, fit_hostile = (_attacks[name] for name in ("Attack", "ATTACKS", "fit_hostile"))
@@ -35,13 +36,13 @@ def federation(m, seed=0):
 def model(view, **solver):
     solver = {"n_init": 2, "lift": False, **solver}
     rounds = 10 if view == "graph" else 5  # a round of a mixture is several of its steps
-    return FMTC(K, view=view, max_iter=rounds, random_state=0, solver=Solver(**solver))
+    return FMTC(K, view=view, max_iter=rounds, random_state=0, graph=Graph(**solver))
 
 
 def agreement(found, X, y, hostile):
     """How well the honest silos' clusters are their groups: the worst of them."""
     honest = [cid for cid in X if cid != hostile]
-    return min(adjusted_rand_score(y[cid], found.predict(X[cid], clients=cid)) for cid in honest)
+    return min(adjusted_rand_score(y[cid], found.predict(X[cid], silos=cid)) for cid in honest)
 
 
 SCENES = {  # how many silos there are, and in which phases one of them is hostile
@@ -88,32 +89,32 @@ def test_nothing_changes_where_nobody_is_hostile(view, m):
     assert_array_equal(on.labels_, off.labels_)
     for cid in X:
         assert_array_equal(on.cluster_centers_[cid], off.cluster_centers_[cid])
-    assert on.held_ == []
-    assert set(on.choice_.values()) == {"federated"}
+    assert on.run_.held == ()
+    assert set(on.run_.choices.values()) == {"federated"}
 
 
 def test_the_history_says_who_was_held_and_when():
     X, _ = federation(8)
     found = fit_hostile(model("graph"), X, None, {"s7": Attack("random_scaled")}, ROUNDS)
-    assert found.held_ == ["s7"]
-    assert all(record.capped == ("s7",) for record in found.history_)
-    assert found.history_[0].odd == ()  # before clients were drawn together, nobody is judged by directions
-    assert all(record.odd == ("s7",) for record in found.history_[3:])
-    assert found.history_[-1].affinity["s7"] < 0.5 * found.history_[-1].affinity["s0"]
-    place = found.influence_ids_.index("s7")
+    assert found.run_.held == ("s7",)
+    assert all(record.capped == ("s7",) for record in found.run_.rounds)
+    assert found.run_.rounds[0].odd == ()  # before clients were drawn together, nobody is judged by directions
+    assert all(record.odd == ("s7",) for record in found.run_.rounds[3:])
+    assert found.run_.rounds[-1].affinity["s7"] < 0.5 * found.run_.rounds[-1].affinity["s0"]
+    place = found.run_.client_ids.index("s7")
     others = [t for t in range(8) if t != place]
-    assert found.influence_.shape == (8, 8)
-    assert found.influence_[others][:, place].max() < found.influence_[np.ix_(others, others)].max()
+    assert found.run_.influence.shape == (8, 8)
+    assert found.run_.influence[others][:, place].max() < found.run_.influence[np.ix_(others, others)].max()
 
 
 def test_what_no_rows_can_give_is_refused_with_one_sentence_and_the_others_go_on(caplog):
     X, y = federation(4)
     found = fit_hostile(model("mixture"), X, None, {"s3": Attack("flipped")}, ("coordinates",))
-    assert found.client_ids_ == ["s0", "s1", "s2"]
-    assert found.held_ == ["s3"]
+    assert found.silos_ == ["s0", "s1", "s2"]
+    assert found.run_.held == ("s3",)
     assert "'s3' failed reading its rows as a mixture" in caplog.text
     assert "what came has" in caplog.text
-    assert agreement(found, {cid: X[cid] for cid in found.client_ids_}, y, "s3") > 0.85
+    assert agreement(found, {cid: X[cid] for cid in found.silos_}, y, "s3") > 0.85
 
 
 def test_refusals_end_a_run_where_too_few_are_left():
@@ -129,18 +130,18 @@ def test_a_silo_leaves_a_model_that_cuts_its_neighbours_apart():
     """With no server defence at all, each silo still has what it has alone, under the numbers of the common model."""
     X, _ = federation(8, seed=1)  # with seed 0 the attack misses half of the silos on some processors, and they stay
     found = fit_hostile(model("graph", contain=False, exit=True), X, None, {"s7": Attack("scaled")}, ROUNDS)
-    assert set(found.choice_.values()) == {"alone"}
+    assert set(found.run_.choices.values()) == {"alone"}
     for cid, rows in X.items():
         labels = found.labels_[N * int(cid[1]) :][:N]
         assert adjusted_rand_score(labels, model("graph").fit({cid: rows}).labels_) == pytest.approx(1)
-        assert_array_equal(found.predict(rows, clients=cid), labels)
+        assert_array_equal(found.predict(rows, silos=cid), labels)
 
 
 def test_good_models_are_kept():
     X, _ = federation(3)
     for view in ("graph", "mixture"):
         found = model(view, exit=True).fit(X)
-        assert set(found.choice_.values()) == {"federated"}
+        assert set(found.run_.choices.values()) == {"federated"}
         assert_array_equal(found.labels_, model(view, exit=False).fit(X).labels_)
 
 
@@ -174,11 +175,11 @@ def honest(m, n, seed):
 def test_honest_silos_are_not_held_however_many_they_are(m, n, rounds, seed):
     """Somebody's k-means is unlucky; this is no reason to name it, nor for everybody to fit a model alone."""
     found = model("graph").set_params(max_iter=rounds).fit(honest(m, n, seed))
-    assert found.held_ == []
+    assert found.run_.held == ()
 
 
 @pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 def test_a_wild_silo_among_many_is_named_and_no_other():
     X = honest(40, 30, 0)
     found = fit_hostile(model("graph").set_params(max_iter=1), X, None, {"s012": Attack("shifted")}, ("settle",))
-    assert found.held_ == ["s012"]
+    assert found.run_.held == ("s012",)

@@ -11,9 +11,12 @@ from tests.conformance.suite import DATA, DELAY, KILL, Fault, but
 from tests.conformance.test_transports import Faulty, WireCase, WireTransport
 
 import fmtc
-from fmtc import FMTC, LocalTransport, Settings, run
+from fmtc import FMTC
 from fmtc.protocol.base import Failure, pack, value_bytes, value_digest
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.node import ClientNode
+from fmtc.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -123,7 +126,7 @@ def test_an_estimator_has_no_other_door(tap):
     """`fit` over the same rows: its clients' ledgers, taken from the nodes, are all that crossed."""
     X = np.vstack(list(DATA.values()))
     names = np.repeat(list(DATA), [len(rows) for rows in DATA.values()])
-    FMTC(3, max_iter=3, random_state=0).fit(X, clients=names)
+    FMTC(3, max_iter=3, random_state=0).fit(X, silos=names)
     left, nodes = tap
     assert set(left) == set(DATA)
     for cid, crossed in left.items():

@@ -11,14 +11,15 @@ from safetensors.numpy import load as tensors_from_bytes
 from safetensors.numpy import save as tensors_to_bytes
 from tests.conformance.suite import CORRUPT, DATA, DELAY, KILL, STOP, Fault, Outcome, ServerStoppedError, TransportSuite
 
-from fmtc import LocalTransport, Settings, run
 from fmtc.errors import RefusedError
 from fmtc.privacy.ledger import FileLedger, verify
 from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.protocol.base import Failure, Message, Nothing, message_bytes, nbytes, pack, unpack
 from fmtc.protocol.graph.view import METHOD
-from fmtc.runtime.driver import Replies
+from fmtc.runtime.driver import Replies, run
+from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.node import ClientNode, FolderStore
+from fmtc.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 

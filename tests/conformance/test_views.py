@@ -7,9 +7,11 @@ import pytest
 from numpy.testing import assert_array_equal
 from tests.runtime.kits import KitTransport, make_kits
 
-from fmtc import LocalTransport, Settings, run
 from fmtc.artifacts.states import flatten
 from fmtc.protocol.method import view_method
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 from fmtc.tables import Reading
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of graphs with several parts
@@ -38,7 +40,7 @@ def rings(seed, n):
 
 def but(view, **changed):
     base = {"n_clusters": 3, "view": view, "scale": "auto", "max_iter": ROUNDS, "tol": 0, "n_init": 2}
-    return Settings.of(**base | changed)
+    return Settings(**base | changed)
 
 
 MIXED = {cid: table(seed, 40 + 10 * seed) for seed, cid in enumerate("abc")}
@@ -53,8 +55,8 @@ CASES = {
     "auto, many columns": (but("auto"), WIDE),
     "graph, categories and missing cells": (but("graph", levels=(0, 0, 0, 0, 3, 2)), MIXED),
     "graph, lifted": (but("graph"), PLAIN),
-    "auto, concepts lacking": (but("auto", own_clusters={"a": 2}), WIDE),
-    "auto, concepts found lacking": (but("auto", n_clusters=4, own_clusters=4), WIDE),
+    "auto, concepts lacking": (but("auto", clusters_per_silo={"a": 2}), WIDE),
+    "auto, concepts found lacking": (but("auto", n_clusters=4, clusters_per_silo=4), WIDE),
 }
 VIEWS = {"auto, a table": "mixture", "auto, shapes": "graph", "auto, many columns": "graph"}
 each_case = pytest.mark.parametrize("case", CASES)

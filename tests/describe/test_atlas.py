@@ -1,6 +1,7 @@
 """The atlas: clusters from models alone, who has them, and how sure that is."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -151,8 +152,8 @@ def test_one_silo_alone_is_not_compared(silos):
 
 def test_a_silo_of_a_federation_shows_what_it_was_told(silos, tmp_path):
     model = FMTC(2, view="mixture", random_state=0).fit(silos["a"])
-    (cid,) = model.client_ids_
-    model._told = {cid: [(0.9, "matched"), (0.1, "unique")]}
+    (cid,) = model.silos_
+    model._fitted = replace(model._fitted, told={cid: [(0.9, "matched"), (0.1, "unique")]})
     atlas = fmtc.load(model.save(tmp_path / "model")).atlas_
     assert [one.flags for one in atlas.clusters] == [{cid: "matched"}, {cid: "unique"}]
     assert atlas == model.atlas_ and atlas.notes == ()
@@ -288,7 +289,7 @@ def held(request):
 
 def test_a_silo_that_was_set_aside_is_named_and_not_in_the_atlas(held, tmp_path):
     model, _ = held
-    assert model.held_ == ["d"]
+    assert model.run_.held == ("d",)
     atlas = model.atlas_
     assert atlas.silos == ("a", "b", "c")
     assert not any("d" in {*one.presence, *one.flags} for one in atlas.clusters)
@@ -297,7 +298,7 @@ def test_a_silo_that_was_set_aside_is_named_and_not_in_the_atlas(held, tmp_path)
     amounts = [abs(f.amount) for one in atlas.clusters for f in one.top_features if f.amount is not None]
     assert max(amounts, default=0) < 100  # in the units of the three others
     same = fmtc.load(model.save(tmp_path / "model"))
-    assert same.held_ == ["d"]
+    assert same.run_.held == ("d",)
     assert same.atlas_ == atlas
 
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose
 
-from fmtc import FMTC, Solver
+from fmtc import FMTC, Graph
 from fmtc.artifacts import runs
 from fmtc.cli import main_group
 from fmtc.demo import Gain
@@ -70,7 +70,7 @@ def test_no_sign_is_backwards(seed):
     """Columns that hang together: weights of a model have the wrong sign for some of them, differences have not."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(200, 12)) @ rng.normal(size=(12, 12))
-    model = FMTC(4, random_state=0, scale="client").fit(X)
+    model = FMTC(4, random_state=0, scale="silo").fit(X)
     for cluster in model.explain(X).clusters:
         mine = model.labels_ == cluster.cluster
         for one in cluster.differences:
@@ -371,8 +371,8 @@ def test_rows_come_in_any_of_the_usual_ways(make_federation):
     by_mapping = model.explain(data)
     X, clients = np.vstack(list(data.values())), np.repeat(list(data), [len(rows) for rows in data.values()])
     shuffle = np.random.default_rng(0).permutation(len(X))
-    assert model.explain(X[shuffle], clients=clients[shuffle]).silos.keys() == by_mapping.silos.keys()
-    by_rows = model.explain(X[shuffle], clients=clients[shuffle])
+    assert model.explain(X[shuffle], silos=clients[shuffle]).silos.keys() == by_mapping.silos.keys()
+    by_rows = model.explain(X[shuffle], silos=clients[shuffle])
     assert [one.rows for one in by_rows.clusters] == [one.rows for one in by_mapping.clusters]
     assert [one.rows for one in by_mapping.of("a")] == np.bincount(model.labels_[:60], minlength=3).tolist()
     framed = {name: pd.DataFrame(rows, columns=[f"lab {j}" for j in range(6)]) for name, rows in data.items()}
@@ -382,7 +382,7 @@ def test_rows_come_in_any_of_the_usual_ways(make_federation):
 
 def test_numbers_that_were_not_matched_are_said_to_be_so(make_federation):
     data = make_federation(m=2)
-    assert FMTC(3, max_iter=2, solver=Solver(align=False)).fit(data).explain(data).notes == (UNMATCHED,)
+    assert FMTC(3, max_iter=2, graph=Graph(align=False)).fit(data).explain(data).notes == (UNMATCHED,)
 
 
 def test_a_notebook_shows_silos_and_shares(make_federation):
@@ -394,11 +394,11 @@ def test_a_notebook_shows_silos_and_shares(make_federation):
     assert "sk-" in before and "sk-" not in shown  # scikit-learn's diagram, then ours
     assert model._repr_mimebundle_()["text/html"] == shown
     assert "<i>" not in shown and "&lt;i&gt;c" in shown
-    for part in model._sizes.values():
+    for part in model._fitted.sizes.values():
         assert part.sum() == 60
         assert all(f"{100 * n / 60:.0f} %" in shown for n in part if n >= 5)
-    assert "120 rows" in shown and model.stopped_because_ in shown
-    assert "_sizes" not in repr(model)
+    assert "120 rows" in shown and model.run_.stopped_because in shown
+    assert "sizes" not in repr(model)
 
 
 # ------------------------------------------------------------------------------------------------------- command line

@@ -51,11 +51,11 @@ def graph(request, silos):
 
 def test_contributions_add_up_in_the_graph_view(graph, silos):
     for i in CHECKED:
-        why = graph.explain_row(silos["a"][i], client="a")
+        why = graph.explain(row=silos["a"][i], silos="a")
         scores = graph._models["a"].scores(silos["a"][[i]])[0]
         order = np.argsort(-scores)
         assert (why.cluster, why.second) == (order[0], order[1])
-        assert why.cluster == graph.predict(silos["a"][[i]], clients="a")[0]
+        assert why.cluster == graph.predict(silos["a"][[i]], silos="a")[0]
         assert why.exact and total(why) == pytest.approx(why.margin) == pytest.approx(
             scores[order[0]] - scores[order[1]]
         )
@@ -66,24 +66,24 @@ def test_the_border_of_the_graph_view_is_where_it_is_said_to_be(graph, silos):
     told = 0
     for i in CHECKED:
         x = silos["a"][i]
-        for change in graph.explain_row(x, client="a").changes:
+        for change in graph.explain(row=x, silos="a").changes:
             column, told = int(change.column.split()[1]), told + 1
             moved = np.repeat(x[None], 2, axis=0)
             moved[:, column] = x[column] + (change.after - x[column]) * np.array([0.999, 1.001])
-            before, after = graph.predict(moved, clients="a")
-            assert before == graph.predict(x[None], clients="a")[0] != after
+            before, after = graph.predict(moved, silos="a")
+            assert before == graph.predict(x[None], silos="a")[0] != after
             assert change.before == pytest.approx(x[column])
     assert told > len(CHECKED)
 
 
 def test_no_smaller_change_of_a_column_leads_away(graph, silos):
     x = silos["b"][40]
-    why = graph.explain_row(x, client="b")
+    why = graph.explain(row=x, silos="b")
     for change in why.changes:
         column = int(change.column.split()[1])
         moved = np.repeat(x[None], 401, axis=0)
         moved[:, column] += np.linspace(-0.999, 0.999, 401) * abs(change.after - x[column])
-        assert (graph.predict(moved, clients="b") == why.cluster).all()
+        assert (graph.predict(moved, silos="b") == why.cluster).all()
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,8 @@ def test_contributions_add_up_in_the_mixture(mixture, frames):
     missing = 0
     for i in CHECKED:
         row = frames["a"][i : i + 1]
-        why = mixture.explain_row(row, client="a")
-        assert why.cluster == mixture.predict(row, clients="a")[0]
+        why = mixture.explain(row=row, silos="a")
+        assert why.cluster == mixture.predict(row, silos="a")[0]
         assert why.exact and total(why) == pytest.approx(why.margin)
         empty = [name for name in row.columns if row[name][0] is None]
         missing += len(empty)
@@ -110,14 +110,14 @@ def test_changes_of_the_mixture_change_the_cluster(mixture, frames):
     kinds = set()
     for i in range(90):
         row = frames["a"][i : i + 1]
-        why = mixture.explain_row(row, client="a")
+        why = mixture.explain(row=row, silos="a")
         for change in why.changes:
             moved = row.with_columns(pl.lit(change.after).alias(change.column))
-            assert mixture.predict(moved, clients="a")[0] == change.cluster != why.cluster
+            assert mixture.predict(moved, silos="a")[0] == change.cluster != why.cluster
             if change.column != "sex":
                 near = change.before + 0.999 * (change.after - change.before)
                 same = row.with_columns(pl.lit(near).alias(change.column))
-                assert mixture.predict(same, clients="a")[0] == why.cluster
+                assert mixture.predict(same, silos="a")[0] == why.cluster
             kinds.add(change.column)
     assert {"dose", "age"} <= kinds
 
@@ -128,12 +128,12 @@ def test_many_columns_add_up_too(silos):
     wide = {cid: X @ turn + 0.1 * rng.normal(size=(90, 60)) for cid, X in silos.items()}
     model = FMTC(3, view="mixture", random_state=0).fit(wide)
     assert model._models["a"].frame.axes is not None
-    why = model.explain_row(wide["a"][5], client="a")
+    why = model.explain(row=wide["a"][5], silos="a")
     assert why.exact and total(why) == pytest.approx(why.margin) and len(why.reasons) == 10
     for change in why.changes:
         moved = wide["a"][[5]]
         moved[0, int(change.column.split()[1])] = change.after
-        assert model.predict(moved, clients="a")[0] == change.cluster != why.cluster
+        assert model.predict(moved, silos="a")[0] == change.cluster != why.cluster
 
 
 def test_words_are_added_and_taken_away_whole():
@@ -159,31 +159,31 @@ def test_where_scores_are_no_sums_columns_are_left_out_one_by_one(kind, silos):
     else:
         model = FMTC(3, privacy=Privacy(8, bounds=(-6, 12)), random_state=0).fit(silos)
     x = silos["a"][40]
-    why = model.explain_row(x, client="a")
-    assert not why.exact and why.cluster == model.predict(x[None], clients="a")[0]
+    why = model.explain(row=x, silos="a")
+    assert not why.exact and why.cluster == model.predict(x[None], silos="a")[0]
     if kind == "lift":
         assert why.reasons[0].column == "column 0"  # what this cluster is about
     for change in why.changes:
         moved = x.copy()
         moved[int(change.column.split()[1])] = change.after
-        assert model.predict(moved[None], clients="a")[0] == change.cluster != why.cluster
+        assert model.predict(moved[None], silos="a")[0] == change.cluster != why.cluster
     assert why.changes
 
 
 def test_a_single_cluster_needs_no_reason(silos):
     model = FMTC(1, view="mixture", random_state=0).fit(silos["a"])
-    why = model.explain_row(silos["a"][0])
+    why = model.explain(row=silos["a"][0])
     assert (why.cluster, why.second, why.reasons, why.changes) == (0, 0, (), ())
     assert str(why) == "cluster 0, probability 100 %; there is no other"
 
 
 def test_it_takes_one_row(graph, silos):
     with pytest.raises(DataError, match="one row"):
-        graph.explain_row(silos["a"][:2], client="a")
+        graph.explain(row=silos["a"][:2], silos="a")
 
 
 def test_it_is_told_in_words_and_in_json(mixture, frames):
-    why = mixture.explain_row(frames["a"][40:41], client="a").named({0: "mild", 1: "severe", 2: "other"})
+    why = mixture.explain(row=frames["a"][40:41], silos="a").named({0: "mild", 1: "severe", 2: "other"})
     text = str(why)
     assert f"cluster {why.cluster} ({dict(why.names)[why.cluster]})" in text
     assert f"{why.changes[0].column} " in text and "in place of" in text

@@ -15,7 +15,6 @@ import psutil
 import pytest
 from numpy.testing import assert_array_equal
 
-from fmtc import Settings
 from fmtc.artifacts.states import flatten
 from fmtc.protocol.method import view_method
 from fmtc.runtime.driver import Replies, run
@@ -23,6 +22,7 @@ from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.flare.processes import free_port
 from fmtc.runtime.kitclient import ClientSource
 from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 from .commands import NAMES, SETTINGS, set_up, start, write_tables
 from .simulation import Simulation
@@ -40,7 +40,7 @@ def silo_rows(dtype=np.float64):
     }
 
 
-OF_RUN = Settings.of(n_clusters=4, max_iter=ROUNDS, tol=0, n_neighbors=15)
+OF_RUN = Settings(n_clusters=4, max_iter=ROUNDS, tol=0, n_neighbors=15)
 
 
 def rows_with_holes():
@@ -49,7 +49,7 @@ def rows_with_holes():
     return {cid: np.where(rng.random(X.shape) < 0.1, np.nan, X) for cid, X in rows.items()}
 
 
-IN_MIXTURE = Settings.of(n_clusters=4, view="auto", scale="auto", max_iter=ROUNDS, tol=0)  # 24 rounds
+IN_MIXTURE = Settings(n_clusters=4, view="auto", scale="auto", max_iter=ROUNDS, tol=0)  # 24 rounds
 
 
 class Absent(LocalTransport):

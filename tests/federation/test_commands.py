@@ -17,10 +17,11 @@ import pytest
 from tests.clock import ManualClock
 from tests.views import graph_view
 
-from fmtc import LocalTransport, run
 from fmtc.artifacts.files import write_json
 from fmtc.runtime.conductor import write_record
+from fmtc.runtime.driver import run
 from fmtc.runtime.flare import serve, supervise
+from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.spec import RunSpec
 
 from .commands import (
@@ -70,7 +71,7 @@ LOCAL = {  # rows, flags, and what they come to: view, rounds, a line
     "auto, mixture": (silo_rows, (), ("mixture", 20, "mixture round 20: log-likelihood")),
     "auto, graph": (wide_rows, (), ("graph", 5, "graph round 5: residuals")),
     "graph": (silo_rows, ("--view", "graph", "--scale", "global"), ("graph", 5, "graph round 5: residuals")),
-    "mixture": (silo_rows, ("--view", "mixture", "--scale", "client", "--append"), ("mixture", 20, "mixture round 20")),
+    "mixture": (silo_rows, ("--view", "mixture", "--scale", "silo", "--append"), ("mixture", 20, "mixture round 20")),
 }
 
 
@@ -212,8 +213,8 @@ def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(t
     folder = tmp_path / ".run.checkpoint"
     folder.mkdir()
     write_json(folder / "order.json", {"run": "r"})
-    result = run(LocalTransport(silo_rows(), model.settings()), model.settings())
-    write_record(RunSpec("r", model.settings(), folder), result)
+    result = run(LocalTransport(silo_rows(), model._settings()), model._settings())
+    write_record(RunSpec("r", model._settings(), folder), result)
     command = ("coordinate", "--kit", "kits/coordinator", "-k", 4, "--tol", 0, "--n-neighbors", 15, "--random-state", 3,
                "--view", "graph", "--scale", "none", "--set", "lift=false", "--out", "run", "--resume")  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as taken:

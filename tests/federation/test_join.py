@@ -16,7 +16,7 @@ from tests.clock import ManualClock
 from tests.runtime.kits import KitTransport, how_it_ended, told
 from tests.views import graph_view
 
-from fmtc import FMTC, load, run
+from fmtc import FMTC, load
 from fmtc.artifacts.files import read_json
 from fmtc.cli import asking
 from fmtc.errors import ClientError, OwnError
@@ -24,6 +24,7 @@ from fmtc.privacy.ledger import LEDGER, read_lines, verify
 from fmtc.protocol.base import Failure, Message, Nothing
 from fmtc.protocol.common import END
 from fmtc.protocol.method import view_method
+from fmtc.runtime.driver import run
 from fmtc.runtime.events import at_silo
 from fmtc.runtime.flare import membership, serve
 from fmtc.runtime.flare.authority import enrol
@@ -99,7 +100,7 @@ def silos(kit, clock, settings=None, run_id="r"):
     south = kit.path.parent / "south"
     source = ClientSource("south", str(kit.path.parents[1] / "south.csv"), Reading(id_column="patient", missing="em"))
     source.write(south)
-    settings = MODEL.settings() if settings is None else settings
+    settings = MODEL._settings() if settings is None else settings
     method = view_method(settings.view).name
     return KitTransport(
         {"north": kit.path, "south": south}, settings, run_id, method=method, random_state=3, clock=clock
@@ -108,8 +109,8 @@ def silos(kit, clock, settings=None, run_id="r"):
 
 def whole_run(kit, clock, before_the_end=lambda: None, converged=True, run_id="r", model=MODEL):
     say(kit, serve.CONNECTED)
-    transport = silos(kit, clock, model.settings(), run_id=run_id)
-    run(transport, model.settings(), method=view_method(model.view))
+    transport = silos(kit, clock, model._settings(), run_id=run_id)
+    run(transport, model._settings(), method=view_method(model.view))
     before_the_end()
     transport.tell("north", Message(END.name, END.Ask(converged=converged)))
 
@@ -206,7 +207,7 @@ def test_a_file_that_changes_during_the_run(home, during, clock):
 def without_an_end(kit, clock, run_id="r", model=MODEL):
     """A run of which the last word does not come."""
     say(kit, serve.CONNECTED)
-    run(silos(kit, clock, model.settings(), run_id=run_id), model.settings(), method=view_method(model.view))
+    run(silos(kit, clock, model._settings(), run_id=run_id), model._settings(), method=view_method(model.view))
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["still there", "joined again"])
@@ -226,7 +227,7 @@ def test_labels_whose_last_word_does_not_come(home, during, clock, again):
     assert "last word about this run did not come" in " ".join(done.stderr.split())
     report = read_json(home / "ours/report.json")
     assert report["converged"] is None
-    assert load(home / "ours/model").client_ids_ == ["north"]
+    assert load(home / "ours/model").silos_ == ["north"]
 
 
 def test_a_coordinator_that_is_there_has_the_last_word(home, during, clock, monkeypatch):
@@ -337,7 +338,7 @@ def test_what_a_silo_says_on_its_own_screen(home, during, clock):
     def events(kit):
         say(kit, serve.CONNECTED)
         say(kit, serve.SECOND)
-        transport = silos(kit, clock, replace(MODEL.settings(), n_clusters=9))
+        transport = silos(kit, clock, replace(MODEL._settings(), n_clusters=9))
         assert transport.tell("north", Message("hello", Nothing())) == Failure(error="LimitError")
         clock.sleep(1.0)
         say(kit, serve.REFUSED)
@@ -418,7 +419,7 @@ def test_what_a_person_withholds_does_not_leave(home, during, clock, person):
         told = transport.tell
         transport.tell = lambda cid, message: heard.append((cid, told(cid, message))) or heard[-1][1]
         with pytest.raises(ClientError) as caught:
-            run(transport, MODEL.settings())
+            run(transport, MODEL._settings())
         heard.append(caught.value)
         clock.sleep(1.0)
         say(kit, serve.REFUSED)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from numpy.testing import assert_array_equal
 
-from fmtc import FMTC, Privacy, Settings
+from fmtc import FMTC, Privacy
 from fmtc.advice import advice_of
 from fmtc.errors import RefusedError, TrustError
 from fmtc.estimator import advised
@@ -20,6 +20,7 @@ from fmtc.protocol.method import view_method
 from fmtc.runtime.driver import run
 from fmtc.runtime.kitclient import RESULT, STATES
 from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 SEED = 7
 
@@ -32,7 +33,7 @@ def test_a_method_that_nobody_knows_is_refused(simulation):
 @pytest.mark.filterwarnings("ignore:the number of clusters is not clear")
 def test_advice_on_the_number_of_clusters_is_that_of_one_process(simulation, data):
     model = FMTC(view="graph", random_state=SEED)
-    settings = advice_settings(model.settings(n_clusters=2), (2, 6))
+    settings = advice_settings(model._settings(n_clusters=2), (2, 6))
     outcome = simulation.run(settings, method_name="fmtc-advice")
     there, here = advice_of(outcome.common, outcome.client_ids), model.advise(data, k_range=(2, 6))
     assert there.to_dict() == here.to_dict()  # equal, not close
@@ -40,14 +41,14 @@ def test_advice_on_the_number_of_clusters_is_that_of_one_process(simulation, dat
     assert not [path for kit in simulation.kits.values() for path in (kit.path / STATES).rglob(RESULT)]
     assert {line["phase"] for line in outcome.ledgers["a"]} >= {"hello", "spectrum"}
     before = advised(model.set_params(n_clusters="2..6"), simulation)
-    assert model.k_advice_.chosen == here.chosen
+    assert model.run_.advice.chosen == here.chosen
     assert set(before[0]) == set(data)
     assert {line.phase for line in before[1]} >= {"hello", "spectrum"}
 
 
 # ----------------------------------------------------------------------------- secure sums and differential privacy
 
-SUMS = Settings.of(n_clusters=4, view="mixture", scale="auto", max_iter=2, tol=0, privacy="sums")
+SUMS = Settings(n_clusters=4, view="mixture", scale="auto", max_iter=2, tol=0, privacy="sums")
 PRIVATE = replace(SUMS, view="auto", privacy=Privacy(epsilon=8, delta=1e-3, bounds=(-8, 8), rows=270, accept_weak=True))
 
 

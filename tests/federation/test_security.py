@@ -27,7 +27,6 @@ import pytest
 from click.testing import CliRunner
 from cryptography import x509
 
-from fmtc import Settings
 from fmtc.artifacts import files as wire
 from fmtc.artifacts.files import read_json
 from fmtc.cli import main_group
@@ -42,6 +41,7 @@ from fmtc.runtime.flare.processes import Process, free_port
 from fmtc.runtime.flare.supervise import Coordinator, write_job
 from fmtc.runtime.kitclient import ClientSource, KitClient
 from fmtc.runtime.spec import RunSpec
+from fmtc.settings import Settings
 from fmtc.tables import Reading
 
 from .commands import wait_until

@@ -19,12 +19,12 @@ from nvflare.fuel.utils import fobs
 from nvflare.private.admin_defs import Message as AdminMessage
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
-from fmtc import Settings
 from fmtc.artifacts.files import read_json, read_tensors, write_json
 from fmtc.privacy.ledger import LEDGER, read_lines
 from fmtc.protocol.base import value_digest
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.kitclient import STATES, ClientSource
+from fmtc.settings import Settings
 
 from .commands import in_process
 from .conftest import silo_rows
@@ -118,7 +118,7 @@ def observed(tmp_path_factory):
         patch.setenv("FMTC_TEST_TAP", str(folder / "frames"))
         patch.setenv("FMTC_TEST_RECORD", str(folder / "record.jsonl"))
         with Relayed([ClientSource(cid, "") for cid in rows], rows=rows) as fed:
-            outcome = fed.run(Settings.of(n_clusters=4, max_iter=3, tol=0, n_neighbors=15))
+            outcome = fed.run(Settings(n_clusters=4, max_iter=3, tol=0, n_neighbors=15))
             kept = {}
             for cid, kit in fed.kits.items():
                 states = sorted((kit.path / STATES / fed.spec.run_id).glob("round-*.safetensors"))

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from tests.clock import ManualClock
 
-from fmtc import Privacy, Settings
+from fmtc import Privacy
 from fmtc.artifacts.files import read_json, write_json
 from fmtc.cli import asking
 from fmtc.cli.words import Words
@@ -54,6 +54,7 @@ from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import Process, free_port
 from fmtc.runtime.flare.supervise import Coordinator
 from fmtc.runtime.kitclient import ClientSource
+from fmtc.settings import Settings
 
 from .commands import NAMES, done_with, in_process, set_up, wait_until, write_tables
 from .conftest import none_left, silo_rows

@@ -263,7 +263,7 @@ def test_a_whole_fit_does_not_depend_on_the_route(rng, monkeypatch):
     X, clients = sp.csr_array(counts), np.repeat(np.arange(m), n)
 
     def fitted():
-        model = FMTC(k, scale="tfidf", max_iter=12, tol=0, random_state=0).fit(X, clients=clients)
+        model = FMTC(k, scale="tfidf", max_iter=12, tol=0, random_state=0).fit(X, silos=clients)
         assert model.n_iter_ == 12
         return model
 

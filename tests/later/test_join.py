@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, Solver, join_later, load
+from fmtc import FMTC, Graph, join_later, load
 from fmtc.artifacts.files import read_tensors
 from fmtc.artifacts.published import read_kit
 from fmtc.cli.leading import write_consensus
@@ -45,9 +45,9 @@ SCATTERED = np.random.default_rng(3).normal(size=(60, 8))  # rows without the fe
 VIEWS = {
     "mixture": {"view": "mixture"},
     "graph": {"view": "graph", "scale": "none"},
-    "scaled": {"view": "graph", "scale": "global", "solver": Solver(lift=False)},
-    "lifted": {"view": "graph", "scale": "global", "solver": Solver(lift=True)},
-    "k-means": {"view": "graph", "scale": "none", "solver": Solver(final="kmeans")},
+    "scaled": {"view": "graph", "scale": "global", "graph": Graph(lift=False)},
+    "lifted": {"view": "graph", "scale": "global", "graph": Graph(lift=True)},
+    "k-means": {"view": "graph", "scale": "none", "graph": Graph(final="kmeans")},
     "sums": {"view": "graph", "scale": "none", "coupling": "subspace", "privacy": "sums"},
     "sums of a mixture": {"view": "mixture", "privacy": "sums"},
 }
@@ -79,11 +79,11 @@ def no_network(monkeypatch):
 def test_a_newcomer_has_the_federations_numbers_and_sends_nothing(kind, tmp_path, no_network):
     model = fitted(kind)
     late = join_later(model.publish(tmp_path / "kit"), LATE, name="late", random_state=0)
-    assert no_network == [] and late._sent() == [] and late.received_ == []
-    assert late.joined_.guided and late.joined_.agreement > 0.8 and ": joined" in late.joined_.reason
-    assert late.client_ids_ == ["late"] and late.choice_ == {"late": "federated"}
+    assert no_network == [] and late._sent() == [] and late.run_.received == ()
+    assert late.run_.joined.guided and late.run_.joined.agreement > 0.8 and ": joined" in late.run_.joined.reason
+    assert late.silos_ == ["late"] and late.run_.choices == {"late": "federated"}
     assert adjusted_rand_score(TRUTH, late.labels_) > 0.9
-    here, there = late.predict(CENTERS + 0.9), model.predict(CENTERS + 0.1, clients="south")
+    here, there = late.predict(CENTERS + 0.9), model.predict(CENTERS + 0.1, silos="south")
     assert_array_equal(here, there)
     assert_array_equal(late.predict(LATE), late.labels_)
     again = load(late.save(tmp_path / "late"))
@@ -94,15 +94,15 @@ def test_a_newcomer_has_the_federations_numbers_and_sends_nothing(kind, tmp_path
 def test_who_sees_other_clusters_keeps_them(kind):
     kit = kit_of(fitted(kind))
     late = join_later(kit, SCATTERED, random_state=0)
-    assert not late.joined_.guided and late.joined_.moved == 0 and late.choice_ == {"newcomer": "alone"}
-    assert "kept your own" in late.joined_.reason
+    assert not late.run_.joined.guided and late.run_.joined.moved == 0 and late.run_.choices == {"newcomer": "alone"}
+    assert "kept your own" in late.run_.joined.reason
     alone = FMTC(3, random_state=0, **VIEWS[kind]).fit({"newcomer": SCATTERED})
     assert adjusted_rand_score(alone.labels_, late.labels_) == pytest.approx(1)
-    assert join_later(kit, SCATTERED, guide=True, random_state=0).joined_.guided
+    assert join_later(kit, SCATTERED, guide=True, random_state=0).run_.joined.guided
     forced = join_later(kit, LATE, guide=False, random_state=0)
-    assert not forced.joined_.guided and "as you asked" in forced.joined_.reason
+    assert not forced.run_.joined.guided and "as you asked" in forced.run_.joined.reason
     # its own clusters, under the numbers of the federation
-    assert_array_equal(forced.predict(CENTERS + 0.9), fitted(kind).predict(CENTERS + 0.1, clients="south"))
+    assert_array_equal(forced.predict(CENTERS + 0.9), fitted(kind).predict(CENTERS + 0.1, silos="south"))
 
 
 def test_a_few_rows_gain_by_joining():
@@ -127,7 +127,7 @@ def test_a_kit_holds_means_and_no_silos_own_model(kind, tmp_path):
     model = fitted(kind)
     path = model.publish(tmp_path / "kit", names={1: "severe"})
     content = b"".join(file.read_bytes() for file in path.iterdir())
-    shared = model._shared
+    shared = model._fitted.shared
     for stack in (getattr(shared, name, None) for name in ("W", "Z", "Y")):
         for t in range(0 if stack is None else stack.shape[2]):
             assert np.ascontiguousarray(stack[:, :, t]).tobytes() not in content
@@ -145,9 +145,9 @@ def test_a_kit_holds_means_and_no_silos_own_model(kind, tmp_path):
 
 
 def test_a_kit_keeps_out_what_is_not_for_others(tmp_path):
-    model = FMTC(3, view="mixture", random_state=5, n_jobs=1, client_weights=dict.fromkeys(DATA, 1.0)).fit(DATA)
+    model = FMTC(3, view="mixture", random_state=5, n_jobs=1).fit(DATA)
     params = json.loads((model.publish(tmp_path / "kit") / "join.json").read_text())["params"]
-    assert {"random_state", "n_jobs", "client_weights", "device", "verbose"}.isdisjoint(params)
+    assert {"random_state", "n_jobs", "device", "verbose"}.isdisjoint(params)
 
 
 def test_a_kit_from_a_saved_model_is_the_same(tmp_path):
@@ -247,7 +247,7 @@ def test_damaged_kits(tmp_path):
 def test_a_coordinator_publishes_what_its_silos_would(kind, tmp_path):
     """The folder of `fmtc coordinate` holds no models, and is enough for a kit."""
     model = FMTC(3, random_state=0, **VIEWS[kind])
-    settings = model.settings()
+    settings = model._settings()
     method = view_method(settings.view, settings.privacy)
     spec = RunSpec("a-run", settings, tmp_path, method_name=method.name)
     events = at_coordinator(spec.folder)
@@ -280,7 +280,7 @@ def test_a_newcomer_whose_numbers_are_all_equal(kit_of_tables, guide, n):
     """Its categories are clustered where they differ; where they do not, there is nothing to cluster."""
     kit = kit_of_tables
     model = join_later(kit, table(np.full((n, 8), 0.3), np.resize(["a", "b"], n)), guide=guide, random_state=0)
-    assert model.joined_.guided is (guide is True) or guide == "auto"
+    assert model.run_.joined.guided is (guide is True) or guide == "auto"
     assert np.isfinite(model.predict_proba(table(np.full((n, 8), 0.3), np.resize(["a", "b"], n)))).all()
     with pytest.raises(DataError, match="nothing to cluster"):
         join_later(kit, table(np.full((n, 8), 0.3), ["a"] * n), guide=guide, random_state=0)

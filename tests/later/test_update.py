@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, Privacy, Solver, join_later, load
+from fmtc import FMTC, Graph, Privacy, join_later, load
 from fmtc.errors import DataError, InputError
 from fmtc.later.models import kit_of
 
@@ -18,8 +18,8 @@ CENTERS = ALL[:3]
 VIEWS = {
     "mixture": {"view": "mixture"},
     "graph": {"view": "graph", "scale": "none"},
-    "scaled": {"view": "graph", "scale": "global", "solver": Solver(lift=False)},
-    "k-means": {"view": "graph", "scale": "none", "solver": Solver(final="kmeans")},
+    "scaled": {"view": "graph", "scale": "global", "graph": Graph(lift=False)},
+    "k-means": {"view": "graph", "scale": "none", "graph": Graph(final="kmeans")},
 }
 VIEWS = {kind: {"max_iter": 5} | view for kind, view in VIEWS.items()}
 MODELS = {}
@@ -45,7 +45,7 @@ def fitted(kind):
 
 
 def numbers(model, client, shift=0.0):
-    return model.predict(CENTERS + shift, clients=client)
+    return model.predict(CENTERS + shift, silos=client)
 
 
 # ---------------------------------------------------------------------------------------------------------- update
@@ -60,7 +60,7 @@ def test_concepts_keep_their_numbers_over_ten_updates_with_drift(kind):
     for month in range(1, 11):
         fresh, y = silo(100 + month, shift=0.5 * month)
         rows = np.vstack([rows, fresh])[-150:]
-        model.partial_fit({"north": rows}, keep_last=75)
+        model.update({"north": rows}, keep_last=75)
         assert_array_equal(numbers(model, "north", 0.5 * month), meant)
         assert np.mean(meant[y] == model.labels_[-75:]) > 0.95
     assert model.n_iter_ <= 10 and len(model.labels_) == 150
@@ -73,7 +73,7 @@ def test_an_update_of_all_silos_goes_on_from_the_run(kind):
     model = fitted(kind)
     more = {cid: np.vstack([X, silo(50 + t)[0]]) for t, (cid, X) in enumerate(DATA.items())}
     before = {cid: numbers(model, cid) for cid in DATA}
-    labels = model.partial_fit(more).labels_
+    labels = model.update(more).labels_
     refit = FMTC(3, random_state=0, **VIEWS[kind]).fit(more).labels_
     assert adjusted_rand_score(labels, refit) > 0.95
     for cid in DATA:
@@ -87,7 +87,7 @@ def test_a_silo_with_only_its_own_model_goes_on_by_itself(kind, tmp_path):
     late = load(late.save(tmp_path / "late"))
     for month in range(1, 5):
         fresh, y = silo(200 + month, shift=0.5 * month)
-        late.partial_fit(fresh)
+        late.update(fresh)
         assert np.mean(meant[y] == late.labels_) > 0.95
 
 
@@ -95,8 +95,8 @@ def test_a_saved_model_goes_on_as_the_fitted_one_does(tmp_path):
     for kind in ("mixture", "graph"):
         here, rows = fitted(kind), {"north": silo(5, shift=0.3)[0]}
         there = load(here.save(tmp_path / kind))
-        here.set_params(random_state=0).partial_fit(rows)
-        there.set_params(random_state=0).partial_fit(rows)
+        here.set_params(random_state=0).update(rows)
+        there.set_params(random_state=0).update(rows)
         assert_allclose(here.cluster_centers_["north"], there.cluster_centers_["north"])
         again = load(there.save(tmp_path / f"{kind}-again"))
         assert_array_equal(again.predict(rows)["north"], there.labels_)
@@ -104,20 +104,20 @@ def test_a_saved_model_goes_on_as_the_fitted_one_does(tmp_path):
 
 def test_update_of_what_cannot_be_updated():
     model = fitted("mixture")
-    with pytest.raises(DataError, match="unknown client 'moon'; this model has"):
-        model.partial_fit({"moon": DATA["north"]})
+    with pytest.raises(DataError, match="unknown silo 'moon'; this model has"):
+        model.update({"moon": DATA["north"]})
     with pytest.raises(DataError, match="8 features"):
-        model.partial_fit({"north": DATA["north"][:, :5]})
+        model.update({"north": DATA["north"][:, :5]})
     with pytest.raises(DataError, match="needs at least 4 rows"):
-        model.partial_fit({"north": DATA["north"]}, keep_last=2)
+        model.update({"north": DATA["north"]}, keep_last=2)
     for wrong in (0, -3):
         with pytest.raises(ValueError, match="keep_last must be"):
-            model.partial_fit({"north": DATA["north"]}, keep_last=wrong)
+            model.update({"north": DATA["north"]}, keep_last=wrong)
     private = FMTC(2, max_iter=2, privacy=Privacy(epsilon=200, bounds=(-5, 12), accept_weak=True), random_state=0).fit(
         {name: silo(seed, n=90)[0] for seed, name in enumerate("abc")}
     )
     with pytest.raises(InputError, match="cannot go on: each step of a private run"):
-        private.partial_fit({"a": DATA["north"]})
+        private.update({"a": DATA["north"]})
     assert_array_equal(numbers(model, "north"), numbers(fitted("mixture"), "north"))
 
 
@@ -130,7 +130,7 @@ def test_the_atlas_follows_updates():
         return 5 * np.eye(3)[y] + rng.normal(size=(len(y), 3))
 
     model = FMTC(2, view="mixture", random_state=0).fit({name: draw(30, 20) for name in "abc"})
-    model.partial_fit({"a": draw(10, 40)})
+    model.update({"a": draw(10, 40)})
     shares = {name: sorted(one.presence[name] for one in model.atlas_.clusters) for name in "ab"}
     assert shares == {"a": [0.2, 0.8], "b": [0.4, 0.6]}
 
@@ -138,5 +138,5 @@ def test_the_atlas_follows_updates():
 @pytest.mark.parametrize("kind", VIEWS)
 def test_sparse_rows_update_a_run_of_dense_ones(kind):
     rows = np.where(DATA["north"] > 1, DATA["north"], 0.0)
-    dense, sparse = (fitted(kind).partial_fit({"north": given}) for given in (rows, sp.csr_array(rows)))
-    assert adjusted_rand_score(dense.predict(rows, clients="north"), sparse.predict(rows, clients="north")) > 0.99
+    dense, sparse = (fitted(kind).update({"north": given}) for given in (rows, sp.csr_array(rows)))
+    assert adjusted_rand_score(dense.predict(rows, silos="north"), sparse.predict(rows, silos="north")) > 0.99

@@ -121,7 +121,7 @@ def test_a_fit_on_the_processor_imports_neither_pytorch_nor_faiss():
         "import sys, numpy as np, fmtc\n"
         "from fmtc.linalg.arrays import is_tensor, namespace\n"
         "X = np.random.default_rng(0).normal(size=(30, 3))\n"
-        "fmtc.FMTC(2, max_iter=2, solver=fmtc.Solver(n_init=1)).fit(X).predict(X)\n"
+        "fmtc.FMTC(2, max_iter=2, mixture=fmtc.Mixture(n_init=1)).fit(X).predict(X)\n"
         "assert not is_tensor(X) and namespace(X) is np\n"
         "assert not {'torch', 'faiss'} & set(sys.modules)\n"
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
-from fmtc import FMTC, Solver
+from fmtc import FMTC, Mixture
 
 X = load_wine().data
 SILO = np.arange(len(X)) % 3
@@ -14,7 +14,7 @@ SILO = np.arange(len(X)) % 3
 def test_means_of_silos_come_closer_with_kappa(view):
     gaps = []
     for kappa in (0, 10, float("inf")):
-        model = FMTC(3, view=view, solver=Solver(kappa=kappa), random_state=0).fit(X, clients=SILO)
+        model = FMTC(3, view=view, random_state=0, mixture=Mixture(kappa=kappa)).fit(X, silos=SILO)
         assert np.allclose(model.kappa_, kappa, atol=1e-9)
         centers = np.array([*model.cluster_centers_.values()])
         within = centers - centers.mean(axis=1, keepdims=True)  # silos may be shifted as a whole

@@ -6,16 +6,17 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from tests.views import graph_view
 
-from fmtc import FMTC, Settings
+from fmtc import FMTC
 from fmtc.errors import InputError, NotFiniteError
 from fmtc.models import KINDS, AnchorModel, GraphModel, base, project
+from fmtc.settings import Settings
 
 
 @pytest.fixture
 def fitted(make_federation, play):
     """Clients after a short run, with the data they were fitted on."""
     data = make_federation(n=(50, 70, 90), distance=4.0)
-    game = play(data, Settings.of(n_clusters=3, n_neighbors=20, final="kmeans")).open().rounds(4)
+    game = play(data, Settings(n_clusters=3, n_neighbors=20, final="kmeans")).open().rounds(4)
     for name in ("finish", "number"):
         game.phase(name)
     return game.clients, data

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from tests.views import graph_view
 
 import fmtc
-from fmtc import FMTC
+from fmtc import FMTC, advise
 from fmtc.describe import Atlas, AtlasCluster
 from fmtc.errors import DataError
 from fmtc.plot import atlas, embedding, history, plot_k, profiles, shares
@@ -102,14 +102,15 @@ def test_a_loaded_model_needs_rows(model, data, tmp_path):
 def test_rounds_are_drawn_with_residuals_where_there_are_any(model):
     ax = history(model)
     (line,) = ax.get_lines()
-    assert_allclose(line.get_ydata(), [record.objective for record in model.history_])
+    assert_allclose(line.get_ydata(), [record.objective for record in model.run_.rounds])
     assert len(ax.figure.axes) == 2
     from dataclasses import replace
 
     nan = float("nan")
-    model.history_ = [replace(record, primal_residual=nan, dual_residual=nan) for record in model.history_]
+    unknown = tuple(replace(record, primal_residual=nan, dual_residual=nan) for record in model.run_.rounds)
+    model.run_ = replace(model.run_, history=unknown, before=0)
     assert len(history(model).figure.axes) == 1
-    model.history_ = []
+    model.run_ = replace(model.run_, history=(), before=0)
     with pytest.raises(DataError, match="rounds"):
         history(model)
 
@@ -140,7 +141,7 @@ def test_matplotlib_is_imported_only_to_draw(model, data, monkeypatch):
 
 
 def test_the_evidence_on_the_number_of_clusters_is_drawn_with_its_range(data):
-    advice = FMTC(random_state=0).advise(data, k_range=(2, 6))
+    advice = advise(data, k_range=(2, 6), model=FMTC(random_state=0))
     ax = plot_k(advice)
     drawn = {line.get_label(): line for line in ax.get_lines()}
     assert_allclose(drawn["eigengap"].get_xydata(), np.c_[advice.ks, advice.eigengap])

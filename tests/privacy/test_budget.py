@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from fmtc import Privacy, Settings
+from fmtc import Privacy
 from fmtc.errors import FileError, TrustError
 from fmtc.privacy.accounting import mu_of
 from fmtc.privacy.budget import Budget, Spent
@@ -15,6 +15,7 @@ from fmtc.privacy.ledger import MemoryLedger
 from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.protocol.base import Message
 from fmtc.protocol.private.view import MEAN, PLAIN, State
+from fmtc.settings import Settings
 
 MU2 = mu_of(2, 1e-5) ** 2
 
@@ -102,7 +103,8 @@ def test_an_answer_that_cannot_be_paid_does_not_leave(tmp_path):
 
 
 def test_every_stage_of_a_run_is_charged(tmp_path):
-    from fmtc import LocalTransport, run
+    from fmtc.runtime.driver import run
+    from fmtc.runtime.local import LocalTransport
 
     rng = np.random.default_rng(0)
     data = {name: rng.uniform(0, 1, size=(150, 4)) for name in "abc"}

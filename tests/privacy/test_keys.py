@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import Privacy, Settings
+from fmtc import Privacy
 from fmtc.errors import DataError, InputError, RefusedError, TrustError
 from fmtc.privacy.accounting import epsilon_of, mu_of, without_colluders
 from fmtc.privacy.floor import Floor
@@ -17,6 +17,7 @@ from fmtc.privacy.keys import Keys, Rosters, isolates, mask
 from fmtc.protocol.base import Message, Nothing, Phase, array, number
 from fmtc.protocol.sums.cards import Card
 from fmtc.protocol.sums.masking import ONLY_SUM, Masked, Masking, encoded, opened
+from fmtc.settings import Settings
 
 METHOD = "fmtc-mixture-sums"
 SETTINGS = Settings(privacy="sums", view="mixture")
@@ -145,7 +146,7 @@ def test_cards_that_are_not_to_be_trusted():
     cards = {name: Card(*one.card(SETTINGS)) for name, one in keys.items()}
     other = Keys(SelfSigned("b"), "run", METHOD, "b").card(SETTINGS)
     elsewhere = Keys(SelfSigned("b"), "another run", METHOD, "b").card(SETTINGS)
-    epsilon = Keys(SelfSigned("b"), "run", METHOD, "b").card(replace(SETTINGS, scale="client"))
+    epsilon = Keys(SelfSigned("b"), "run", METHOD, "b").card(replace(SETTINGS, scale="silo"))
     wrong = {
         "own card missing": {**{n: c for n, c in cards.items() if n != "a"}, "d": cards["a"]},
         "own card replaced": cards | {"a": Card(other[0], cards["a"].certificate, cards["a"].signature)},

@@ -7,8 +7,8 @@ import stat
 
 import pytest
 
-from fmtc import FileError
 from fmtc.artifacts import files
+from fmtc.errors import FileError
 from fmtc.privacy import ledger as module
 from fmtc.privacy.ledger import (
     START,

@@ -10,8 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from tests.questions import settle_answer, settle_ask
 
-from fmtc import FileError, Settings
-from fmtc.errors import LimitError, RefusedError, WithheldError
+from fmtc.errors import FileError, LimitError, RefusedError, WithheldError
 from fmtc.privacy.ledger import FileLedger, MemoryLedger, verify
 from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.privacy.protection import Protection
@@ -21,6 +20,7 @@ from fmtc.protocol.graph.finish import FINISH, SETTLE, SETTLE_STEPS
 from fmtc.protocol.graph.opening import HELLO, PREPARE
 from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.mixture.opening import COORDINATES
+from fmtc.settings import Settings
 
 SETTINGS = Settings(3, max_iter=4)
 CLUSTERED = SimpleNamespace(
@@ -334,7 +334,7 @@ def test_questions_for_sums_are_limited_across_finishes_and_restarts(lasting):
 @pytest.mark.parametrize("setting", [{"final": "kmeans"}, {"align": False}, {"labels_from": "embedding"}], ids=str)
 def test_no_sums_leave_in_a_run_that_ends_with_k_means(outbox, setting):
     with pytest.raises(LimitError):
-        release(outbox, sums_for(0), settle_answer(), SETTLE, settings=Settings.of(n_clusters=3, **setting))
+        release(outbox, sums_for(0), settle_answer(), SETTLE, settings=Settings(n_clusters=3, **setting))
     assert outbox.ledger.lines() == []
 
 

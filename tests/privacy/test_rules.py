@@ -9,8 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from tests.questions import settle_answer
 
-from fmtc import FileError, LocalTransport, Settings, run
-from fmtc.errors import TrustError, WithheldError
+from fmtc.errors import FileError, TrustError, WithheldError
 from fmtc.kernels.projection import RidgeFactors
 from fmtc.mixture import Cells
 from fmtc.mixture.bounds import impossible_steps, impossible_sums
@@ -26,6 +25,9 @@ from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.method import view_method
 from fmtc.protocol.mixture.em import EM, Ask, _unpacked, one_round
 from fmtc.protocol.mixture.opening import COORDINATES, SEED
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -81,7 +83,7 @@ def test_a_phase_keeps_its_rule_under_another_name(rng):
 
 
 def test_nor_does_one_before_the_rounds_where_silos_lack_concepts(rng, play):
-    settings = Settings(3, view="graph", scale="none", max_iter=2, own_clusters={"a": 3, "b": 2})
+    settings = Settings(3, view="graph", scale="none", max_iter=2, clusters_per_silo={"a": 3, "b": 2})
     game = play(outlier_federation(rng), settings)
     for name in ("hello", "prepare"):
         game.phase(name)

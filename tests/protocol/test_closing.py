@@ -9,12 +9,12 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from tests.questions import settle_ask
 
-from fmtc import Settings
 from fmtc.errors import RefusedError
 from fmtc.protocol.graph.finish import FINISH, SETTLE, common_numbers
 from fmtc.protocol.graph.number import NUMBER
 from fmtc.protocol.graph.state import Prepared
 from fmtc.protocol.state import Ready, open_client, reached
+from fmtc.settings import Settings
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def finished(make_federation, play):
 
     def make(**settings):
         data = make_federation(n=(50, 70, 90), distance=4.0)
-        game = play(data, Settings.of(n_clusters=3, n_neighbors=20, **settings)).open().rounds(4)
+        game = play(data, Settings(n_clusters=3, n_neighbors=20, **settings)).open().rounds(4)
         answers = game.ask("finish")
         game.reduce("finish", answers)
         return game, data, answers
@@ -44,7 +44,7 @@ def test_the_last_rotation_reaches_the_client_at_the_end(make_federation, play):
 
 def test_unfilled_clusters_are_reported(rng, play):
     two_rows = np.repeat(rng.normal(size=(2, 4)), 6, axis=0)
-    game = play({"south": two_rows}, Settings.of(n_clusters=4, center_features=False))
+    game = play({"south": two_rows}, Settings(n_clusters=4, center_features=False))
     F = np.linalg.qr(rng.normal(size=(12, 12)))[0][:, :4]
     game.open()
     game.clients["south"] = replace(game.clients["south"], F=F, W=rng.normal(size=(4, 4)))

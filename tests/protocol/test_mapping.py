@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from tests.views import graph_view
 
-from fmtc import FMTC, LocalTransport
+from fmtc import FMTC
 from fmtc.describe import Atlas, presence_of
 from fmtc.privacy.rules import Policy, Rules
 from fmtc.protocol.base import Nothing
@@ -16,6 +16,7 @@ from fmtc.protocol.graph.number import NUMBER, Presence
 from fmtc.protocol.method import method_of, view_method
 from fmtc.protocol.mixture.conclude import CONCLUDE
 from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
 
 CENTERS = np.array([[0.0, 0, 0, 0], [5, 0, 0, 0], [0, 5, 0, 0]])
 
@@ -30,7 +31,7 @@ def silos(counts=((40, 20, 20), (20, 40, 20), (30, 30, 3))):
 
 def conducted(model, data):
     """The server and its clients after a run; and its atlas."""
-    settings, method = model.settings(), view_method(model.view, model.privacy)
+    settings, method = model._settings(), view_method(model.view, model.privacy)
     transport = LocalTransport(data, settings, method=method)
     result = run(transport, settings, method=method)
     return result, transport, method.atlas(result.server, settings)

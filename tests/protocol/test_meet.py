@@ -5,11 +5,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, LocalTransport, Settings, Solver, join_later, load, run
+from fmtc import FMTC, Graph, join_later, load
+from fmtc.artifacts.onnx import export_onnx
 from fmtc.errors import TrustError
 from fmtc.protocol.graph.opening import HELLO, MEET
 from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.graph.state import GraphServer
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings, by_view
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph")  # of clear clusters
 
@@ -31,7 +35,7 @@ OWN = {cid: len(classes) for cid, classes in HELD.items()}
 
 def fitted(own=OWN, concepts=K, data=DATA, **changed):
     given = {"view": "graph", "scale": "none", "max_iter": 6, "random_state": 0} | changed
-    return FMTC(own, n_concepts=concepts, **given).fit(data)
+    return FMTC(concepts, clusters_per_silo=own, **by_view(given)).fit(data)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,7 @@ def model():
 
 
 @pytest.mark.parametrize("changed", [{}, {"coupling": "subspace"}, {"coupling": "average"},
-                                     {"solver": Solver(final="kmeans")}], ids=str)  # fmt: skip
+                                     {"graph": Graph(final="kmeans")}], ids=str)  # fmt: skip
 def test_a_number_means_the_same_in_all_silos(changed):
     found = fitted(**changed).predict(DATA)
     together = np.concatenate([found[cid] for cid in DATA])
@@ -52,7 +56,7 @@ def test_training_rows_get_their_labels_again_and_lacking_concepts_no_probabilit
     found, P = model.predict(DATA), model.predict_proba(DATA)
     assert_array_equal(np.concatenate(list(found.values())), model.labels_)
     for cid in DATA:
-        assert P[cid].shape[1] == K == model.n_concepts_
+        assert P[cid].shape[1] == K == model.n_clusters_
         lacking = np.setdiff1d(np.arange(K), np.unique(found[cid]))
         assert len(lacking) == K - OWN[cid]
         assert (P[cid][:, lacking] == 0).all()
@@ -63,18 +67,18 @@ def test_training_rows_get_their_labels_again_and_lacking_concepts_no_probabilit
 @pytest.mark.parametrize("final", ["mixture", "kmeans"])
 def test_a_saved_model_and_onnx_say_the_same(tmp_path, final):
     onnxruntime = pytest.importorskip("onnxruntime")
-    model = fitted(solver=Solver(final=final))
+    model = fitted(graph=Graph(final=final))
     same = load(model.save(tmp_path / "model"))
-    assert same.n_clusters == OWN and same.n_concepts == K
-    file = model.export_onnx("south", tmp_path / "south.onnx", dtype=np.float64)
+    assert same.n_clusters == K and same.clusters_per_silo == OWN
+    file = export_onnx(model, "south", tmp_path / "south.onnx", dtype=np.float64)
     label, P = onnxruntime.InferenceSession(file).run(None, {"X": DATA["south"]})
-    for found in (label, same.predict(DATA["south"], clients="south")):
-        assert_array_equal(found, model.predict(DATA["south"], clients="south"))
-    assert_allclose(P, model.predict_proba(DATA["south"], clients="south"), atol=1e-9)
+    for found in (label, same.predict(DATA["south"], silos="south")):
+        assert_array_equal(found, model.predict(DATA["south"], silos="south"))
+    assert_allclose(P, model.predict_proba(DATA["south"], silos="south"), atol=1e-9)
 
 
 def test_stacks_have_a_column_for_each_concept_that_a_client_has(model):
-    settings = model.settings()
+    settings = model._settings()
     transport = LocalTransport(DATA, settings)
     server = run(transport, settings).server
     assert server.has.shape == (K, len(DATA))
@@ -89,8 +93,8 @@ def test_stacks_have_a_column_for_each_concept_that_a_client_has(model):
 def test_nobody_lacks_a_concept_then_it_is_the_run_of_before():
     every = {cid: silo(seed, range(K))[0] for seed, cid in enumerate(HELD)}
     for coupling in ("tensor", "subspace"):
-        plain = fitted(K, None, every, coupling=coupling)
-        for own in (dict.fromkeys(every, K), K):
+        plain = fitted(None, K, every, coupling=coupling)
+        for own in (dict.fromkeys(every, K), K, "auto"):
             same = fitted(own, K, every, coupling=coupling)
             assert_array_equal(same.labels_, plain.labels_)
             assert_array_equal(same.consensus_, plain.consensus_)
@@ -105,9 +109,9 @@ def test_the_order_of_clients_and_of_rows_changes_no_cluster(model):
 
 
 def test_concepts_are_proposed_with_a_warning_where_nobody_says_how_many():
-    with pytest.warns(UserWarning, match="look like 4 concepts"):
-        found = fitted(concepts=None)
-    assert found.n_concepts_ == K
+    with pytest.warns(UserWarning, match="look like 4 clusters"):
+        found = fitted(concepts="auto")
+    assert found.n_clusters_ == K
 
 
 def test_one_number_below_that_of_concepts():
@@ -120,10 +124,10 @@ def test_one_number_below_that_of_concepts():
 
 
 BAD = {
-    "fewer concepts than clusters": (OWN, 2, "n_concepts must be at least the 3 clusters"),
+    "fewer concepts than clusters": (OWN, 2, "n_clusters must be at least the 3 clusters"),
     "a client is missing": ({"east": 3}, K, "missing: \\['north', 'south', 'west'\\]"),
     "an unknown client": (OWN | {"mars": 2}, K, "unknown: \\['mars'\\]"),
-    "no client": ({}, K, "mapping without a client"),
+    "no client": ({}, K, "missing: \\['east', 'north', 'south', 'west'\\]"),
     "no number": (OWN | {"east": 0}, K, "'east' must be a whole number of at least 1"),
     "more clusters than rows": (OWN | {"east": 80}, 80, "'east' has 72 samples"),
 }
@@ -135,8 +139,8 @@ def test_bad_numbers_get_one_sentence(own, concepts, sentence):
         fitted(own, concepts)
 
 
-@pytest.mark.parametrize("changed", [{"privacy": "sums", "coupling": "subspace"}, {"solver": Solver(align=False)},
-                                     {"solver": Solver(labels_from="embedding")}], ids=str)  # fmt: skip
+@pytest.mark.parametrize("changed", [{"privacy": "sums"}, {"graph": Graph(align=False)},
+                                     {"graph": Graph(labels_from="embedding")}], ids=str)  # fmt: skip
 def test_what_cannot_match_clusters_is_refused(changed):
     with pytest.raises(ValueError, match="clusters"):
         fitted(**changed)
@@ -144,8 +148,8 @@ def test_what_cannot_match_clusters_is_refused(changed):
 
 def test_a_mixture_by_sums_takes_them():
     silos = {cid: X[:, :3] for cid, X in DATA.items()}
-    found = FMTC(OWN, n_concepts=K, view="mixture", privacy="sums", max_iter=2, random_state=0).fit(silos)
-    assert found.n_concepts_ == K
+    found = FMTC(K, clusters_per_silo=OWN, view="mixture", privacy="sums", max_iter=2, random_state=0).fit(silos)
+    assert found.n_clusters_ == K
 
 
 def table(seed, classes, n=30):
@@ -161,18 +165,18 @@ def test_a_mixture_finds_out_which_concepts_a_silo_lacks(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     silos = {cid: table(seed, classes) for seed, (cid, classes) in enumerate(HELD.items())}
     rows = {cid: X for cid, (X, _) in silos.items()}
-    model = FMTC(K, n_concepts=K, view="mixture", random_state=0).fit(rows)
+    model = FMTC(K, clusters_per_silo=K, view="mixture", random_state=0).fit(rows)
     found = model.predict(rows)
     assert {cid: len(np.unique(labels)) for cid, labels in found.items()} == OWN
     truth = np.concatenate([y for _, y in silos.values()])
     assert adjusted_rand_score(truth, model.labels_) > 0.9
-    P = model.predict_proba(rows["south"], clients="south")
+    P = model.predict_proba(rows["south"], silos="south")
     assert ((P == 0).all(axis=0)).sum() == K - 2
     far = 100 * np.eye(3)
-    assert set(model.predict(far, clients="south")) <= set(found["south"])
-    assert model.predict_outliers(far, clients="south").all()
+    assert set(model.predict(far, silos="south")) <= set(found["south"])
+    assert model.outliers(far, silos="south").all()
     assert_array_equal(load(model.save(tmp_path / "model")).predict(rows)["south"], found["south"])
-    file = model.export_onnx("south", tmp_path / "south.onnx", dtype=np.float64)
+    file = export_onnx(model, "south", tmp_path / "south.onnx", dtype=np.float64)
     label, Q = onnxruntime.InferenceSession(file).run(None, {"X": rows["south"]})
     assert_array_equal(label, found["south"])
     assert_allclose(Q, P, atol=1e-9)
@@ -180,7 +184,9 @@ def test_a_mixture_finds_out_which_concepts_a_silo_lacks(tmp_path):
 
 def test_a_mixture_gives_a_silo_no_more_concepts_than_it_says():
     rows = {cid: table(seed, range(K))[0] for seed, cid in enumerate(HELD)}
-    found = FMTC({"east": 2, "north": 4, "south": 4, "west": 4}, n_concepts=K, view="mixture", random_state=0).fit(rows)
+    found = FMTC(
+        K, clusters_per_silo={"east": 2, "north": 4, "south": 4, "west": 4}, view="mixture", random_state=0
+    ).fit(rows)
     used = {cid: len(np.unique(labels)) for cid, labels in found.predict(rows).items()}
     assert used == {"east": 2, "north": 4, "south": 4, "west": 4}
 
@@ -190,30 +196,30 @@ def test_the_server_refuses_another_width_than_was_said():
     omega, losses = np.full(2, 0.5), np.zeros(2)
     server = GraphServer(("a", "b"), omega=omega, rho=1.0, beta=None, scale=1.0, losses=losses,
                          clusters={"a": 2, "b": 3}, **stacks)  # fmt: skip
-    settings, answer = Settings(4, own_clusters={}), ROUND.Answer(W=np.ones((D, 3)), cut=0.0, misfit=0.0)
+    settings, answer = Settings(4, clusters_per_silo={}), ROUND.Answer(W=np.ones((D, 3)), cut=0.0, misfit=0.0)
     assert "said 2 clusters" in ROUND.impossible(server, "a", answer, settings)
     assert ROUND.impossible(server, "b", answer, settings) is None
     hello = HELLO.Answer(n_samples=9, n_features=D, sum_of_squares=1.0, n_clusters=5)
     assert "asks for 5 clusters" in HELLO.impossible(server, "a", hello, settings)
-    assert MEET.times(server, Settings(4, own_clusters={})) == 1
-    assert MEET.times(server, Settings(2, own_clusters={})) == 0
+    assert MEET.times(server, Settings(4, clusters_per_silo={})) == 1
+    assert MEET.times(server, Settings(2, clusters_per_silo={})) == 0
 
 
 @pytest.mark.parametrize("final", ["mixture", "kmeans"])
 def test_rows_of_silos_that_lack_concepts_have_a_confidence(final):
-    model = fitted(solver=Solver(final=final, calibration="folds"))
+    model = fitted(graph=Graph(final=final)).calibrate()
     for cid, X in DATA.items():
-        found = model.predict(X, clients=cid, abstain=0.2)
-        assert set(found) - {-1} == set(model.predict(X, clients=cid))
+        found = model.predict(X, silos=cid, abstain=0.2)
+        assert set(found) - {-1} == set(model.predict(X, silos=cid))
         assert (found == -1).mean() < 0.5
-        assert ((found == -1) | (found == model.predict(X, clients=cid))).all()
+        assert ((found == -1) | (found == model.predict(X, silos=cid))).all()
     odd = np.tile(CENTERS[1] + CENTERS[2], (30, 1)) + np.random.default_rng(0).normal(size=(30, D))
     assert model.drift({"south": odd}).silos[0].p_value < 0.01  # two concepts that south lacks
 
 
 def test_what_comes_after_a_run_knows_who_lacks_what(model, tmp_path):
     with pytest.raises(ValueError, match="lacks some"):
-        model.partial_fit({"east": DATA["east"]})
+        model.update({"east": DATA["east"]})
     with pytest.raises(TrustError, match="fewer than 3 silos have cluster"):  # south and north only have two of them
         model.publish(tmp_path / "kit")
     five = {**DATA, "middle": silo(9, range(K))[0]}
@@ -228,12 +234,12 @@ def test_the_atlas_shows_who_lacks_what(model):
     assert len(atlas.clusters) == K
     for concept in atlas.clusters:
         held = {cid for cid, share in concept.presence.items() if share}
-        assert held == {cid for cid in DATA if concept.id in set(model.predict(DATA[cid], clients=cid))}
+        assert held == {cid for cid in DATA if concept.id in set(model.predict(DATA[cid], silos=cid))}
         assert all(concept.cosine[cid] > 0.5 for cid in held)
 
 
 def test_a_silo_without_overlap_is_named():
     apart = {"a": silo(0, (0, 1))[0], "b": silo(1, (0, 1))[0], "stranger": silo(2, (2, 3))[0]}
-    with pytest.warns(UserWarning, match="'stranger' shares no concept with any other silo"):
+    with pytest.warns(UserWarning, match="'stranger' shares no cluster with any other silo"):
         found = fitted(2, 4, apart)
-    assert not set(found.predict(apart["stranger"], clients="stranger")) & set(found.predict(apart["a"], clients="a"))
+    assert not set(found.predict(apart["stranger"], silos="stranger")) & set(found.predict(apart["a"], silos="a"))

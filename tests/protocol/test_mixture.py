@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import FMTC, LocalTransport, Settings, run
+from fmtc import FMTC
 from fmtc.errors import DataError, RefusedError
 from fmtc.mixture.starts import CATEGORY_WEIGHT, is_centred
 from fmtc.protocol.auto import PROBE
@@ -20,6 +20,9 @@ from fmtc.protocol.mixture.opening import AXES, COORDINATES, SEED, SEED_STEPS, n
 from fmtc.protocol.mixture.state import MixtureServer, Seeding
 from fmtc.protocol.state import ServerState
 from fmtc.protocol.units import MOMENTS, RESCALE
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -65,7 +68,7 @@ class Game:
     """A federation by hand, up to some phase of a view."""
 
     def __init__(self, data, view="mixture", weights=None, **changed):
-        self.settings = Settings.of(**{"n_clusters": 3, "view": view, "scale": "auto", "n_init": 2} | changed)
+        self.settings = Settings(**{"n_clusters": 3, "view": view, "scale": "auto", "n_init": 2} | changed)
         self.method = view_method(view)
         self.clients = {cid: self.method.open_client(cid, X, self.settings, "cpu") for cid, X in data.items()}
         self.server = self.method.open_server(tuple(data), self.settings, weights)
@@ -143,7 +146,7 @@ def test_the_server_needs_nothing_but_the_sum_of_the_answers(phase, table):
     answers = game.ask(phase)
     (first, *others) = answers.values()
     summed = {"a": nothing(first), "b": total([first, *others]), "c": nothing(first)}
-    settings = replace(game.settings, solver=replace(game.settings.solver, contain=False))
+    settings = replace(game.settings, contain=False)
 
     def reduced(said):
         found = phase.reduce(game.server, said, settings)
@@ -385,13 +388,13 @@ def test_rounds_end_where_the_likelihood_hardly_changes_and_say_so():
     model = FMTC(4, view="mixture", random_state=1).fit(noise)
     assert model.converged_
     assert 25 < model.n_iter_ < 100  # the comparison of starts is long over
-    assert "log-likelihood per row changed by less than 1e-06" in model.stopped_because_
-    last, before = model.history_[-1].objective, model.history_[-2].objective
+    assert "log-likelihood per row changed by less than 1e-06" in model.run_.stopped_because
+    last, before = model.run_.rounds[-1].objective, model.run_.rounds[-2].objective
     assert abs(last - before) < 1e-6 * max(1, abs(last))
-    assert abs(before - model.history_[-3].objective) >= 1e-6 * max(1, abs(before))
+    assert abs(before - model.run_.rounds[-3].objective) >= 1e-6 * max(1, abs(before))
     short = FMTC(3, view="mixture", max_iter=2, random_state=0).fit(PLAIN)
     assert (short.n_iter_, short.converged_) == (8, False)
-    assert "8 rounds of the mixture done" in short.stopped_because_
+    assert "8 rounds of the mixture done" in short.run_.stopped_because
 
 
 # ------------------------------------------------------------------------------------------------------------- the end
@@ -476,7 +479,7 @@ class Phases(LocalTransport):
 
 
 def phases(data, **changed):
-    settings = Settings.of(**{"n_clusters": 3, "view": "auto", "scale": "auto", "max_iter": 2, "n_init": 1} | changed)
+    settings = Settings(**{"n_clusters": 3, "view": "auto", "scale": "auto", "max_iter": 2, "n_init": 1} | changed)
     method = view_method("auto")
     transport = Phases(data, settings, method=method)
     result = run(transport, settings, method=method)

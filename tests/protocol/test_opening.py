@@ -8,11 +8,11 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
-from fmtc import Settings
 from fmtc.errors import RefusedError
 from fmtc.protocol.base import Nothing, pack
 from fmtc.protocol.graph.opening import HELLO, PREPARE
 from fmtc.protocol.units import MOMENTS, RESCALE
+from fmtc.settings import Settings
 
 GLOBAL, WORDS = Settings(2, scale="global"), Settings(2, scale="tfidf")
 
@@ -137,7 +137,7 @@ def test_a_graph_in_parts_is_reported_with_its_meaning(rng, play):
     place = np.repeat([0, 1, 2], [25, 20, 15])
     X = 1000.0 * place[:, None] + rng.normal(size=(60, 3))
     for k in (4, 2):
-        game = play({"north": X}, Settings.of(n_clusters=k, n_neighbors=5))
+        game = play({"north": X}, Settings(n_clusters=k, n_neighbors=5))
         with pytest.warns(UserWarning, match=r"client 'north' .*25, 20, 15") as caught:
             game.open()
         numbers = [int(word) for word in re.findall(r"\d+", str(caught[0].message))]
@@ -147,7 +147,7 @@ def test_a_graph_in_parts_is_reported_with_its_meaning(rng, play):
 def test_many_parts_are_not_all_listed(rng, play):
     X = 1000.0 * np.repeat(np.arange(10), 4)[:, None] + rng.normal(size=(40, 3))
     with pytest.warns(UserWarning, match=r" 10 .* 4, 4, 4, 4, 4, 4, 4, 4, \.\.\. rows"):
-        play({"x": X}, Settings.of(n_clusters=2, n_neighbors=3)).open()
+        play({"x": X}, Settings(n_clusters=2, n_neighbors=3)).open()
 
 
 def test_a_second_start_keeps_graph_and_embedding(make_federation, play):

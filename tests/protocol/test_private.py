@@ -10,8 +10,9 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, LocalTransport, Privacy, Settings, load, run
+from fmtc import FMTC, Graph, Privacy, load
 from fmtc.artifacts.files import jsonable
+from fmtc.artifacts.onnx import export_onnx
 from fmtc.errors import ClientError, DataError, InputError, LimitError, RefusedError, TrustError
 from fmtc.models import AnchorModel, GraphModel
 from fmtc.privacy import keys
@@ -20,6 +21,9 @@ from fmtc.protocol.base import Message
 from fmtc.protocol.method import METHODS, method_of, view_method
 from fmtc.protocol.private import view as private
 from fmtc.protocol.sums.masking import Masked
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 BOX = (-1, 1)
 
@@ -53,7 +57,7 @@ def settings(k=3, epsilon=8.0, seed=0, **others):
 
 def ari(model, data, truth):
     """Over all silos at once: the same number means the same concept."""
-    found = np.concatenate([model.predict(X, clients=cid) for cid, X in data.items()])
+    found = np.concatenate([model.predict(X, silos=cid) for cid, X in data.items()])
     return adjusted_rand_score(np.concatenate(list(truth.values())), found)
 
 
@@ -66,8 +70,8 @@ def test_silos_find_their_common_clusters(method):
     model = FMTC(3, privacy=Privacy(8, bounds=BOX, method=method), random_state=0).fit(data)
     assert ari(model, data, truth) > 0.9
     assert model.view_ == "anchors"
-    assert set(model.choice_.values()) == {"public"}
-    assert model.converged_ and "noisy" in model.stopped_because_
+    assert set(model.run_.choices.values()) == {"public"}
+    assert model.converged_ and "noisy" in model.run_.stopped_because
 
 
 @pytest.mark.parametrize("method", ["anchors", "mixture"])
@@ -168,9 +172,9 @@ def test_missing_cells_and_categories():
         {"x": values, "colour": np.array(["red", "green", "blue"])[kind], "y": rng.normal(size=900) * 0.1}
     )
     clients = np.repeat(["a", "b", "c"], 300)
-    model = FMTC(3, privacy=Privacy(8, bounds=BOX), random_state=0).fit(frame, clients=clients)
+    model = FMTC(3, privacy=Privacy(8, bounds=BOX), random_state=0).fit(frame, silos=clients)
     assert adjusted_rand_score(kind, model.labels_) > 0.8
-    assert_array_equal(model.predict(frame, clients=clients), model.labels_)
+    assert_array_equal(model.predict(frame, silos=clients), model.labels_)
 
 
 # ----------------------------------------------------------------------------------------------------------- the choice
@@ -184,12 +188,12 @@ def test_silos_that_differ_stay_alone():
         own = rng.uniform(-1, 1, size=(8, 10))
         data[f"s{t}"] = np.clip(own[truth[f"s{t}"]] + 0.05 * rng.normal(size=(300, 10)), -1, 1)
     model = FMTC(8, privacy=Privacy(4, bounds=BOX), random_state=0).fit(data)
-    assert "alone" in model.choice_.values()
-    for cid, choice in model.choice_.items():
+    assert "alone" in model.run_.choices.values()
+    for cid, choice in model.run_.choices.items():
         assert isinstance(model._models[cid], GraphModel if choice == "alone" else AnchorModel)
         if choice == "alone":
-            assert_array_equal(model.predict(data[cid], clients=cid), model.labels_[300 * int(cid[1:]) :][:300])
-            assert adjusted_rand_score(truth[cid], model.predict(data[cid], clients=cid)) > 0.7
+            assert_array_equal(model.predict(data[cid], silos=cid), model.labels_[300 * int(cid[1:]) :][:300])
+            assert adjusted_rand_score(truth[cid], model.predict(data[cid], silos=cid)) > 0.7
 
 
 def test_the_choice_is_told_to_nobody():
@@ -206,7 +210,9 @@ def test_alone_is_the_graph_view_of_one_silo():
     found = private.alone("s0", data["s0"], settings())
     assert isinstance(found.model, GraphModel)
     with pytest.warns(UserWarning, match="unconnected"):  # `alone` is quiet: it may be for a comparison only
-        reference = FMTC(3, view="graph", beta=0, random_state=0).set_params(solver__final="kmeans").fit(data)
+        reference = (
+            FMTC(3, view="graph", random_state=0, graph=Graph(beta=0)).set_params(graph__final="kmeans").fit(data)
+        )
     assert adjusted_rand_score(found.labels, reference.labels_) > 0.95
 
 
@@ -226,13 +232,13 @@ def test_predict_gives_the_labels_and_probabilities_agree(fitted):
     model, data = fitted
     for t, (cid, X) in enumerate(data.items()):
         labels = model.labels_[200 * t : 200 * (t + 1)]
-        assert_array_equal(model.predict(X, clients=cid), labels)
-        P = model.predict_proba(X, clients=cid)
+        assert_array_equal(model.predict(X, silos=cid), labels)
+        P = model.predict_proba(X, silos=cid)
         assert_allclose(P.sum(axis=1), 1)
         assert_array_equal(P.argmax(axis=1), labels)
-        gaps = model.transform(X, clients=cid)
+        gaps = model.transform(X, silos=cid)
         assert gaps.shape == (200, 3) and (gaps >= 0).all()
-        assert_array_equal(model.predict(X[:7], clients=cid), labels[:7])  # row by row
+        assert_array_equal(model.predict(X[:7], silos=cid), labels[:7])  # row by row
 
 
 def test_a_model_survives_the_disk(fitted, tmp_path):
@@ -241,7 +247,7 @@ def test_a_model_survives_the_disk(fitted, tmp_path):
     again = load(tmp_path / "model")
     assert again.view_ == "anchors" and again.privacy == model.privacy
     for cid, X in data.items():
-        assert_array_equal(again.predict(X, clients=cid), model.predict(X, clients=cid))
+        assert_array_equal(again.predict(X, silos=cid), model.predict(X, silos=cid))
 
 
 def test_onnx_gives_the_same_labels(fitted, tmp_path):
@@ -249,9 +255,9 @@ def test_onnx_gives_the_same_labels(fitted, tmp_path):
     model, data = fitted
     X = data["s1"].astype(np.float32).copy()
     X[:20, 1] = np.nan
-    session = onnxruntime.InferenceSession(model.export_onnx("s1", tmp_path / "m.onnx"))
+    session = onnxruntime.InferenceSession(export_onnx(model, "s1", tmp_path / "m.onnx"))
     label, probability = session.run(None, {"X": X})
-    P = model.predict_proba(X, clients="s1")
+    P = model.predict_proba(X, silos="s1")
     assert_allclose(probability, P, atol=1e-5)
     sure = np.sort(P, axis=1)[:, -1] - np.sort(P, axis=1)[:, -2] > 1e-4
     assert_array_equal(label[sure], P.argmax(axis=1)[sure])
@@ -270,13 +276,13 @@ def test_onnx_of_categories(tmp_path):
     )  # fmt: skip
     assert model.fits(4, 4) and not model.fits(5, 4) and not model.fits(4, 3)
 
-    from fmtc.artifacts.onnx import export_onnx
+    from fmtc.artifacts.onnx import write_onnx
 
     X = np.column_stack(
         [rng.uniform(-1, 1, 50), rng.integers(-1, 4, 50), rng.uniform(-2, 3, 50), rng.integers(3, size=50)]
     )
     X[rng.random(X.shape) < 0.1] = np.nan
-    session = onnxruntime.InferenceSession(export_onnx(model, tmp_path / "m.onnx", np.float64))
+    session = onnxruntime.InferenceSession(write_onnx(model, tmp_path / "m.onnx", np.float64))
     label, probability = session.run(None, {"X": X})
     assert_array_equal(label, model.assign(X))
     assert_allclose(probability, model.probabilities(X), atol=1e-9)
@@ -288,14 +294,14 @@ def test_centres_are_in_the_units_of_the_table(fitted):
     for cid, X in data.items():
         own = model.cluster_centers_[cid]
         assert own.shape == (3, 5)
-        labels = model.predict(X, clients=cid)
+        labels = model.predict(X, silos=cid)
         means = np.array([X[labels == j].mean(axis=0) for j in range(3)])
         assert np.corrcoef(own.ravel(), means.ravel())[0, 1] > 0.8
 
 
 def test_the_promise_in_numbers(fitted):
     model, _ = fitted
-    told = json.loads(json.dumps(jsonable(model.privacy_)))
+    told = json.loads(json.dumps(jsonable(model.run_.promise)))
     assert told["epsilon"] == 8 and told["delta"] == 1e-5
     assert told["epsilon_replaced"] == pytest.approx(19.1, abs=0.1)
     assert told["epsilon_if_colluding"]["1"] == pytest.approx(8)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import Settings
 from fmtc.errors import RefusedError
 from fmtc.kernels import graph
 from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.graph.state import Clustered, Numbered
+from fmtc.settings import Settings
 
 
 def orthogonal(rng, k):
@@ -31,7 +31,7 @@ def test_the_anchor_is_the_only_combination_a_client_needs(make_federation, play
 )
 def test_the_local_objective_falls_within_a_client_step(make_federation, play, alpha, n_inner, accelerate):
     """Its share of the Lagrangian, cut + alpha misfit + alpha ridge ||W - anchor||², after W and after F."""
-    game = play(make_federation(), Settings.of(n_clusters=3, alpha=alpha, n_inner=n_inner, accelerate=accelerate))
+    game = play(make_federation(), Settings(n_clusters=3, alpha=alpha, n_inner=n_inner, accelerate=accelerate))
 
     def value(client, F, W, anchor):
         L, X, ridge = client.graph.laplacian, client.rows, client.factors.ridge
@@ -60,7 +60,7 @@ def test_a_client_whose_graph_is_in_another_order_takes_the_same_steps(make_fede
     ends = []
     for order_from in (10**9, 1):
         monkeypatch.setattr(graph, "REORDER_FROM", order_from)
-        game = play(make_federation(), Settings.of(n_clusters=3, accelerate=accelerate)).open().rounds(5)
+        game = play(make_federation(), Settings(n_clusters=3, accelerate=accelerate)).open().rounds(5)
         ends.append((game.server, game.ask("round"), game.clients))
     (server, answers, clients), (other, others, ordered) = ends
     assert_allclose(other.W, server.W, atol=1e-8)
@@ -85,7 +85,7 @@ class Counted:
 
 @pytest.mark.parametrize(("accelerate", "still_moving", "settled"), [(True, 2 * 4, 1), (False, 4, 4)])
 def test_a_settled_client_takes_one_step_a_round(make_federation, play, accelerate, still_moving, settled):
-    settings = Settings.of(n_clusters=3, n_inner=4, accelerate=accelerate)
+    settings = Settings(n_clusters=3, n_inner=4, accelerate=accelerate)
     game = play(make_federation(), settings).open()
 
     def steps_of_next_round():
@@ -126,7 +126,7 @@ def test_a_rotation_with_a_message_is_a_client_turned_beforehand(make_federation
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_messages_may_be_rounded_and_states_are_not(make_federation, play, dtype):
-    settings = Settings.of(n_clusters=3, message_dtype="float32")
+    settings = Settings(n_clusters=3, message_dtype="float32")
     game = play(make_federation(dtype=dtype), settings).open()
     for _ in range(3):
         before, asks = game.server, game.asks("round")

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
 import fmtc.protocol.sums.graph as subspace
-from fmtc import FMTC, Settings, load
+from fmtc import FMTC, Graph, load
 from fmtc.errors import DataError, InputError, TrustError
 from fmtc.kernels.couplings.subspace import directions, directions_from_sketch
 from fmtc.linalg import fixed
@@ -22,6 +22,7 @@ from fmtc.protocol.sums.cards import CARDS, ROSTER
 from fmtc.protocol.sums.masking import Masked, Masking
 from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings, by_view
 
 
 def blobs(m=3, n=40, d=6, k=3, seed=0):
@@ -60,10 +61,9 @@ class Tap(LocalTransport):
 
 
 def fitted(data, privacy, **options):
-    model = FMTC(
-        **{"n_clusters": 3, "coupling": "subspace", "max_iter": 6, "random_state": 0, **options}, privacy=privacy
-    )
-    settings = model.settings()
+    given = {"n_clusters": 3, "coupling": "subspace", "max_iter": 6, "random_state": 0, **options}
+    model = FMTC(**by_view(given), privacy=privacy)
+    settings = model._settings()
     method = view_method(settings.view, settings.privacy)
     transport = Tap(data, settings, method=method)
     with warnings.catch_warnings():
@@ -149,7 +149,7 @@ def test_numbers_mean_the_same_everywhere():
     data = blobs(m=5, n=60)
     model = FMTC(3, view="graph", scale="global", random_state=0, privacy="sums").fit(data)
     rows = next(iter(data.values()))
-    labels = [model.predict(rows, clients=cid) for cid in data]
+    labels = [model.predict(rows, silos=cid) for cid in data]
     assert min(np.mean(labels[0] == other) for other in labels) > 0.95
 
 
@@ -237,20 +237,20 @@ def arrays_of(state):
 def test_what_cannot_be_summed_is_refused_with_a_sentence():
     with pytest.raises(InputError, match="at least 3 clients"):
         FMTC(3, privacy="sums").fit(blobs(m=2))
-    with pytest.raises(InputError, match="client_weights"):
-        FMTC(3, privacy="sums", client_weights={f"silo {t}": t + 1 for t in range(3)}).fit(blobs())
+    with pytest.raises(InputError, match="silo_weights"):
+        FMTC(3, privacy="sums").fit(blobs(), silo_weights={f"silo {t}": t + 1 for t in range(3)})
     with pytest.raises(ValueError, match="sums"):
         FMTC(3, privacy="secret").fit(blobs())
     with pytest.raises(ValueError, match="average"):
-        FMTC(3, privacy="sums", coupling="average").fit(blobs())
+        FMTC(3, privacy="sums", graph=Graph(coupling="average")).fit(blobs())
     with pytest.raises(ValueError, match="subspace"):
         FMTC.as_published(3, privacy="sums").fit(blobs())
-    assert FMTC(3, privacy="sums").settings().coupling == "subspace"
+    assert FMTC(3, privacy="sums")._settings().coupling == "subspace"
 
 
 def test_a_client_less_is_refused_before_anything_leaves():
     model = FMTC(3, privacy="sums", random_state=0)
-    settings = model.settings()
+    settings = model._settings()
     method = view_method(settings.view, settings.privacy)
     transport = LocalTransport(blobs(m=4), settings, method=method)
     with pytest.raises(TrustError, match="difference of two sums"):
@@ -275,7 +275,7 @@ def test_other_columns_are_noticed_in_the_sum():
 
 def test_a_sum_that_no_projections_can_give_ends_the_run():
     """One silo that sends noise; whose it was cannot be said."""
-    settings = FMTC(3, view="graph", privacy="sums", random_state=0).settings()
+    settings = FMTC(3, view="graph", privacy="sums", random_state=0)._settings()
     method = view_method("graph", "sums")
     transport = LocalTransport(blobs(), settings, method=method)
     keys, rng = transport.keys["silo 1"], np.random.default_rng(0)
@@ -307,9 +307,9 @@ def test_an_answer_that_changes_under_its_mask_does_not_leave():
 @pytest.mark.parametrize("view", ["graph", "mixture"])
 def test_a_run_resumes_from_its_checkpoint(tmp_path, view):
     data, options = blobs(), {"view": view, "privacy": "sums", "random_state": 0, "tol": 0}
-    whole = FMTC(3, max_iter=4, **options).fit(data)
-    FMTC(3, max_iter=2, **options).fit(data, checkpoint=tmp_path / "c")
-    resumed = FMTC(3, max_iter=4, **options).fit(data, checkpoint=tmp_path / "c", resume=True)
+    whole = FMTC(3, **by_view({"max_iter": 4} | options)).fit(data)
+    FMTC(3, **by_view({"max_iter": 2} | options)).fit(data, checkpoint=tmp_path / "c")
+    resumed = FMTC(3, **by_view({"max_iter": 4} | options)).fit(data, checkpoint=tmp_path / "c", resume=True)
     assert_array_equal(resumed.labels_, whole.labels_)
     keys = next((tmp_path / "c").rglob("keys.json"))
     assert keys.stat().st_mode & 0o077 == 0
@@ -322,4 +322,4 @@ def test_models_of_sums_save_load_and_predict(tmp_path):
         model = FMTC(3, view=view, privacy="sums", random_state=0).fit(data)
         again = load(model.save(tmp_path / view))
         assert again.privacy == "sums"
-        assert_array_equal(again.predict(rows, clients="silo 0"), model.predict(rows, clients="silo 0"))
+        assert_array_equal(again.predict(rows, silos="silo 0"), model.predict(rows, silos="silo 0"))

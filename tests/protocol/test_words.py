@@ -8,8 +8,9 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, Settings, Solver, join_later, load
+from fmtc import FMTC, Graph, join_later, load
 from fmtc.later.models import kit_of
+from fmtc.settings import Settings, by_view
 
 TOPICS, WORDS = 3, 30
 
@@ -30,7 +31,7 @@ MODELS = {}
 def fitted(data=DATA, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return FMTC(TOPICS, **{"view": "graph", "max_iter": 5, "random_state": 0} | options).fit(data)
+        return FMTC(TOPICS, **by_view({"view": "graph", "max_iter": 5, "random_state": 0} | options)).fit(data)
 
 
 def plain():
@@ -41,7 +42,7 @@ def plain():
 
 def gap(model):
     """How far the consensus of one silo lies from that of another."""
-    Z = model._shared.Z
+    Z = model._fitted.shared.Z
     return np.abs(Z - Z[:, :, :1]).max() / np.abs(Z).max()
 
 
@@ -52,8 +53,8 @@ def test_silos_share_one_projection_and_the_means(scale):
     assert np.isinf(model.kappa_).all()
     for cid in DATA:
         assert_allclose(model.cluster_centers_[cid], model.cluster_centers_["a"], atol=1e-9)
-        assert adjusted_rand_score(SILOS[cid][1], model.predict(DATA[cid], clients=cid)) > 0.8
-    both = fitted(scale=scale, coupling="average", solver=Solver(kappa=float("inf")))
+        assert adjusted_rand_score(SILOS[cid][1], model.predict(DATA[cid], silos=cid)) > 0.8
+    both = fitted(scale=scale, graph=Graph(coupling="average", kappa=float("inf")))
     assert_array_equal(model.labels_, both.labels_)
     assert_array_equal(model.consensus_, both.consensus_)
 
@@ -70,7 +71,7 @@ def test_not_where_something_else_is_asked_for(options):
 
 
 def test_a_kappa_that_is_given_is_used():
-    model = fitted(solver=Solver(kappa=10))
+    model = fitted(graph=Graph(kappa=10))
     assert_allclose(model.kappa_, 10)
     assert gap(model) < 1e-12
 
@@ -103,17 +104,17 @@ def test_dense_rows_are_coupled_by_the_tensor():
     ],
 )
 def test_what_auto_stands_for(options, words, coupling, spread):
-    settings = Settings.of(**{"n_clusters": 3, "coupling": "auto"} | options)
+    settings = Settings(**{"n_clusters": 3, "coupling": "auto"} | options)
     assert (settings.coupling_of(words), settings.spread_of(words)) == (coupling, spread)
 
 
 def test_the_paper_couples_texts_by_the_tensor():
-    assert FMTC.as_published(3).settings().coupling_of(words=True) == "tensor"
+    assert FMTC.as_published(3)._settings().coupling_of(words=True) == "tensor"
 
 
 def test_sums_take_the_subspace():
     model = fitted(privacy="sums")
-    assert model.settings().coupling == "subspace"
+    assert model._settings().coupling == "subspace"
     assert np.isfinite(model.kappa_).all()
 
 
@@ -134,9 +135,9 @@ def test_a_run_that_resumes_comes_to_the_same(tmp_path):
 
 def test_texts_stay_texts_in_files_and_updates(tmp_path):
     model = load(plain().save(tmp_path / "model")).set_params(random_state=0)
-    assert model._shared.words
+    assert model._fitted.shared.words
     assert gap(model) < 1e-9
-    model.partial_fit({"a": DATA["a"]})
+    model.update({"a": DATA["a"]})
     assert np.isinf(model.kappa_).all()
     assert gap(model) < 1e-9
     assert adjusted_rand_score(SILOS["a"][1], model.labels_) > 0.8

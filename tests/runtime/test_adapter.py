@@ -15,7 +15,6 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import make_reply
 from tests.clock import ManualClock
 
-from fmtc import Settings
 from fmtc.errors import OwnError, RefusedError, SiteError
 from fmtc.privacy.ledger import LEDGER, read_lines
 from fmtc.protocol.base import Failure, Message, Nothing
@@ -27,10 +26,11 @@ from fmtc.protocol.graph.view import METHOD
 from fmtc.runtime.events import at_coordinator
 from fmtc.runtime.flare import adapter
 from fmtc.runtime.spec import RunSpec
+from fmtc.settings import Settings
 
 from .kits import make_kits
 
-SETTINGS = Settings.of(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)
+SETTINGS = Settings(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)
 ASKED = Message("round", ROUND.Ask(anchor=np.ones((5, 3))), round_no=2, last_round=1)
 ANSWER = ROUND.Answer(W=np.ones((5, 3)), cut=0.5, misfit=0.25)
 

@@ -13,9 +13,9 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_circles
 
-from fmtc import ClientError, FileError, LocalTransport, RoundRecord, Settings, run
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.artifacts.states import flatten, unflatten
+from fmtc.errors import ClientError, FileError
 from fmtc.privacy.ledger import Total
 from fmtc.privacy.protection import Protection
 from fmtc.protocol.base import Phase, array
@@ -24,6 +24,9 @@ from fmtc.protocol.graph.state import Embedded, Numbered
 from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.method import Method, view_method
 from fmtc.protocol.state import RoundReport, ServerState, row_weights
+from fmtc.runtime.driver import RoundRecord, run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -34,7 +37,7 @@ SCALARS = 8  # bytes of a number
 
 def but(**changed):
     """The settings of these tests, but for some."""
-    return Settings.of(**{"n_clusters": K, "max_iter": ROUNDS, "tol": 0, "n_init": 2} | changed)
+    return Settings(**{"n_clusters": K, "max_iter": ROUNDS, "tol": 0, "n_init": 2} | changed)
 
 
 SETTINGS = but()
@@ -341,7 +344,7 @@ def test_min_clients_must_be_a_number_of_clients(min_clients):
     [
         ({}, "dense"),
         ({"coupling": "subspace"}, "sparse"),
-        ({"scale": "client"}, "dense"),
+        ({"scale": "silo"}, "dense"),
         ({"scale": "global"}, "sparse"),
         ({"scale": "global"}, "dense"),
         ({"message_dtype": "float32"}, "sparse"),
@@ -528,12 +531,12 @@ def resume(folder, data=DATA, settings=SETTINGS, **options):
 
 
 OTHER = {
-    "n_clusters": 2, "alpha": 2.0, "beta": 0.3, "coupling": "subspace", "scale": "client", "seed": 1,
+    "n_clusters": 2, "alpha": 2.0, "beta": 0.3, "coupling": "subspace", "scale": "silo", "seed": 1,
     "view": "mixture", "levels": (0, 0, 0, 0, 0, 2), "solver.n_neighbors": 5, "solver.lift": True,
     "solver.ridge": 0.1, "solver.rho": 1.0, "solver.schatten_p": 0.5, "solver.align": False, "solver.bandwidth": 1.0,
     "solver.nonmutual_weight": 1.0, "solver.step_size": 0.1, "solver.n_inner": 2, "solver.accelerate": False,
     "solver.max_features": 100, "solver.message_dtype": "float32", "solver.center_features": False, "privacy": "sums",
-    "solver.contain": False, "solver.exit": True, "own_clusters": 2,
+    "solver.contain": False, "solver.exit": True, "clusters_per_silo": 2,
 }  # fmt: skip
 FREE = {
     "max_iter": 3, "tol": 0.5, "solver.n_init": 1, "solver.labels_from": "embedding", "solver.final": "kmeans",

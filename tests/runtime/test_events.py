@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from fmtc import Privacy, Settings
+from fmtc import Privacy
 from fmtc.artifacts.lines import append
 from fmtc.errors import FileError, RefusedError, TrustError
 from fmtc.runtime.events import EVENTS, at_coordinator, at_silo
 from fmtc.runtime.flare import serve
 from fmtc.runtime.spec import RunSpec
+from fmtc.settings import Settings
 
 SPEC = RunSpec(
-    "r", Settings.of(n_clusters=3, n_neighbors=7), min_clients=2, weights={"a": 0.25, "b": 0.75}, wait=9.0,
+    "r", Settings(n_clusters=3, n_neighbors=7), min_clients=2, weights={"a": 0.25, "b": 0.75}, wait=9.0,
     deadline=7.0, preflight="first", accept_units=True, client_ids={"1": "a", "2": "b"}, random_state=5,
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 from tests.clock import ManualClock
 from tests.questions import settle_ask
 
-from fmtc import Privacy, Settings
+from fmtc import Privacy
 from fmtc.errors import AbortedError, ChangedError, DataError, RefusedError
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines
 from fmtc.protocol.base import REPEATS, Failure, Message, Nothing, digest
@@ -29,11 +29,12 @@ from fmtc.runtime.kitclient import ClientSource, KitClient
 from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.spec import RunSpec
 from fmtc.schema import Column, Schema
+from fmtc.settings import Settings
 from fmtc.tables import Reading
 
 from .kits import Interrupted, KitTransport, assert_sent_the_same_again, conducted, make_kits, told
 
-SETTINGS = Settings.of(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)
+SETTINGS = Settings(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)
 OVER = Message("end", END.Ask(converged=True))
 HELLO = Message("hello", Nothing())
 SURVEY = Message("survey", Nothing())
@@ -305,10 +306,10 @@ def test_a_kit_may_hold_its_own_number_of_clusters(tmp_path):
     """Then the run is that of a coordinator who knows all numbers, but for what it was told."""
     from tests.conformance.suite import DATA, LACKING, but
 
-    own = LACKING["own_clusters"]
+    own = LACKING["clusters_per_silo"]
     folders = {name: tmp_path / name for name in ("told", "kept")}
     told = KitTransport(make_kits(DATA, folders["told"]), but(**LACKING))
-    kept = KitTransport(make_kits(DATA, folders["kept"]), but(**LACKING | {"own_clusters": {}}))
+    kept = KitTransport(make_kits(DATA, folders["kept"]), but(**LACKING | {"clusters_per_silo": {}}))
     for cid, kit in kept.kits.items():
         replace(ClientSource.read(kit), n_clusters=own[cid]).write(kit)
     with warnings.catch_warnings():
@@ -318,12 +319,12 @@ def test_a_kit_may_hold_its_own_number_of_clusters(tmp_path):
     assert_array_equal(ends[0].Z, ends[1].Z)
 
 
-@pytest.mark.parametrize("changed", [{"n_clusters": 4}, {"n_clusters": 3, "own_clusters": {}}], ids=str)
+@pytest.mark.parametrize("changed", [{"n_clusters": 4}, {"n_clusters": 3, "clusters_per_silo": {}}], ids=str)
 def test_a_run_that_has_no_room_for_its_clusters_is_refused(tmp_path, changed):
     from tests.conformance.suite import DATA, but
 
     kits = make_kits(DATA, tmp_path)
-    number = 2 if "own_clusters" not in changed else 4
+    number = 2 if "clusters_per_silo" not in changed else 4
     replace(ClientSource.read(kits["north"]), n_clusters=number).write(kits["north"])
     assert KitTransport(kits, but(**changed)).tell("north", HELLO) == Failure(error="LimitError")
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from fmtc import Settings
 from fmtc.artifacts.states import flatten
 from fmtc.errors import SiteError
 from fmtc.protocol.base import Failure
@@ -17,19 +16,20 @@ from fmtc.runtime import kitclient
 from fmtc.runtime.conductor import LATE, RESULT, finished, read_record, unconfirmed
 from fmtc.runtime.events import at_silo
 from fmtc.runtime.spec import RunSpec
+from fmtc.settings import Settings
 
 from .kits import KitTransport, assert_sent_the_same_again, conducted, make_kits
 from .test_sums import _few_steps, signed_kits  # noqa: F401 (a fixture that applies to all tests here)
 
-GRAPH = Settings.of(n_clusters=3, max_iter=1, tol=0, n_neighbors=20)
+GRAPH = Settings(n_clusters=3, max_iter=1, tol=0, n_neighbors=20)
 MIXTURE = replace(GRAPH, view="mixture", scale="auto")
 SUMS = replace(GRAPH, coupling="subspace", privacy="sums")
 RUNS = {
     "graph": GRAPH,
-    "kmeans at the end": Settings.of(n_clusters=3, max_iter=1, tol=0, n_neighbors=20, final="kmeans"),
+    "kmeans at the end": Settings(n_clusters=3, max_iter=1, tol=0, n_neighbors=20, final="kmeans"),
     "mixture": MIXTURE,
     "auto": replace(MIXTURE, view="auto"),
-    "silos that lack clusters": replace(GRAPH, own_clusters=None).with_clusters("b", 2),
+    "silos that lack clusters": replace(GRAPH, clusters_per_silo=None).with_clusters("b", 2),
     "graph by sums": SUMS,
     "mixture by sums": replace(SUMS, view="mixture", scale="auto"),
 }

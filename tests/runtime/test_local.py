@@ -9,15 +9,17 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 from threadpoolctl import threadpool_info
 
-from fmtc import FileError, LocalTransport, Settings, run
 from fmtc.artifacts.files import read_tensors
-from fmtc.errors import RefusedError
+from fmtc.errors import FileError, RefusedError
 from fmtc.privacy.ledger import verify
 from fmtc.protocol.base import Message, Nothing, message_bytes, nbytes
 from fmtc.protocol.graph.opening import PREPARE
 from fmtc.protocol.graph.view import METHOD
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 
-SETTINGS = Settings.of(n_clusters=3, max_iter=2, tol=0, n_init=1)
+SETTINGS = Settings(n_clusters=3, max_iter=2, tol=0, n_init=1)
 DATA = {cid: np.random.default_rng(seed).normal(size=(30 + seed, 5)) for seed, cid in enumerate("cab")}
 
 
@@ -130,7 +132,7 @@ def test_what_a_client_keeps_on_disk(wrap, tmp_path):
 def test_a_hundred_silos_in_one_process():
     rng = np.random.default_rng(0)
     data = {f"silo{t:03d}": rng.normal(size=(10, 3)) + 3 * rng.integers(2, size=(10, 1)) for t in range(100)}
-    settings = Settings.of(n_clusters=2, max_iter=2, tol=0, n_init=1, n_neighbors=9)
+    settings = Settings(n_clusters=2, max_iter=2, tol=0, n_init=1, n_neighbors=9)
     transport = LocalTransport(data, settings)
     result = run(transport, settings)
     assert result.server.Z.shape == (3, 2, 100)
@@ -164,7 +166,7 @@ def test_a_second_run_over_a_transport_begins_from_rest():
 
 def test_a_run_over_the_same_transport_can_be_resumed(tmp_path):
     """Also where the transport has been further than the checkpoint."""
-    longer = Settings.of(n_clusters=3, max_iter=4, tol=0, n_init=1)
+    longer = Settings(n_clusters=3, max_iter=4, tol=0, n_init=1)
     transport = LocalTransport(DATA, longer)
     run(transport, SETTINGS, checkpoint=tmp_path / "short")
     whole = run(transport, longer, checkpoint=tmp_path / "long")
@@ -175,7 +177,7 @@ def test_a_run_over_the_same_transport_can_be_resumed(tmp_path):
 
 def test_what_left_before_a_restart_stays_in_the_ledger(tmp_path):
     """A resumed run has one chain, as if it had not been interrupted; a transport in use keeps its own."""
-    longer = Settings.of(n_clusters=3, max_iter=4, tol=0, n_init=1)
+    longer = Settings(n_clusters=3, max_iter=4, tol=0, n_init=1)
     whole, cut = LocalTransport(DATA, longer), LocalTransport(DATA, SETTINGS)
     run(whole, longer)
     run(cut, SETTINGS, checkpoint=tmp_path)

@@ -9,8 +9,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 from tests.questions import settle_ask
 
-from fmtc import FileError, LocalTransport, Settings, run
-from fmtc.errors import LimitError, RefusedError
+from fmtc.errors import FileError, LimitError, RefusedError
 from fmtc.privacy.ledger import FileLedger, verify
 from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.protocol.base import Message, Nothing, digest
@@ -23,7 +22,10 @@ from fmtc.protocol.graph.state import Placed
 from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.state import become, open_client
 from fmtc.protocol.units import RESCALE
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.node import ClientNode, FolderStore, read_state, write_state
+from fmtc.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -31,7 +33,7 @@ ROUNDS = 4
 
 
 def but(**changed):
-    return Settings.of(**{"n_clusters": 3, "max_iter": ROUNDS, "tol": 0, "n_init": 2} | changed)
+    return Settings(**{"n_clusters": 3, "max_iter": ROUNDS, "tol": 0, "n_init": 2} | changed)
 
 
 DATA = {cid: np.random.default_rng(seed).normal(size=(25 + seed, 5)) ** 2 for seed, cid in enumerate("abc")}

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from tests.privacy.certificates import Authority, key_of
 
-from fmtc import Privacy, Settings
+from fmtc import Privacy
 from fmtc.errors import AbortedError, ClientError
 from fmtc.privacy.identity import PINS, fingerprint_of, write_pins
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines
@@ -23,10 +23,11 @@ from fmtc.runtime.conductor import RESULT, read_record
 from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.spec import RunSpec
+from fmtc.settings import Settings
 
 from .kits import Interrupted, KitTransport, assert_sent_the_same_again, conducted, make_kits
 
-GRAPH = Settings.of(n_clusters=3, max_iter=2, tol=0, n_neighbors=20, coupling="subspace", privacy="sums")
+GRAPH = Settings(n_clusters=3, max_iter=2, tol=0, n_neighbors=20, coupling="subspace", privacy="sums")
 VIEWS = {"fmtc-sums": GRAPH, "fmtc-mixture-sums": replace(GRAPH, view="mixture", scale="auto", max_iter=1)}
 
 

@@ -63,6 +63,6 @@ def test_what_was_said_of_columns_is_part_of_the_schema():
 def test_a_way_for_frames_names_the_column():
     ways = [FRAMES.way(option, "number:a b", column="a b") for option in ("drop", "as_types", "silo_column")]
     assert ways == [
-        " (X.drop(columns='a b'))", " (pandas.to_numeric(X['a b'], errors='coerce'))", " (clients='a b')",
+        " (X.drop(columns='a b'))", " (pandas.to_numeric(X['a b'], errors='coerce'))", " (silos='a b')",
     ]  # fmt: skip
     assert FLAGS.way("drop", "a b", column="a b") == " (--drop 'a b')"

@@ -98,7 +98,7 @@ def test_an_array_comes_back_as_it_was(tmp_path, how, X):
 
 
 @some
-@given(clients=st.lists(st.sampled_from(["a", "b", "01", "1"]), min_size=1, max_size=12))
+@given(silos=st.lists(st.sampled_from(["a", "b", "01", "1"]), min_size=1, max_size=12))
 def test_one_file_falls_into_silos_and_keeps_its_rows(tmp_path, clients):
     path = tmp_path / "all.csv"
     values = np.arange(len(clients)) * 0.5

@@ -16,12 +16,15 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from tests.views import graph_view
 
 import fmtc
-from fmtc import FMTC, FileError, LocalTransport, Settings, Solver, cli
+from fmtc import FMTC, cli
 from fmtc.artifacts.files import read_tensors, write_tensors
-from fmtc.errors import DataError, InputError, RefusedError
+from fmtc.artifacts.onnx import export_onnx
+from fmtc.errors import DataError, FileError, InputError, RefusedError
 from fmtc.models import base
 from fmtc.protocol.base import pack
 from fmtc.protocol.units import RESCALE
+from fmtc.runtime.local import LocalTransport
+from fmtc.settings import Settings
 from fmtc.tables import Reading, TextRecipe, hashed_counts, read_silos
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
@@ -55,12 +58,13 @@ TEXTS = {name: texts for name, (texts, _) in SILOS.items()}
 BUCKETS = 4096
 DATA = {name: hashed_counts(texts, "salt", BUCKETS) for name, texts in TEXTS.items()}
 UNION = sp.csr_array(sp.vstack(list(DATA.values())))
-SETTINGS = Settings(3, scale="tfidf", max_iter=4, solver=Solver(max_features=30, n_init=2))
+SETTINGS = Settings(3, scale="tfidf", max_iter=4, max_features=30, n_init=2)
 
 
 def short(**params):
-    solver = Solver(max_features=30, n_init=3)
-    return graph_view(3, **{"scale": "tfidf", "random_state": 0, "max_iter": 6, "solver": solver} | params)
+    return graph_view(
+        3, **{"scale": "tfidf", "random_state": 0, "max_iter": 6, "max_features": 30, "n_init": 3} | params
+    )
 
 
 # -------------------------------------------------------------------------------------------------------- hashing
@@ -123,11 +127,11 @@ def by_hand(union, max_features):
                          ids=["sparse", "dense", "float32"])  # fmt: skip
 @pytest.mark.parametrize("max_features", [10, 30, 2000])
 def test_weights_found_together_are_those_of_scikit_learn_on_the_union(max_features, wrap):
-    settings = replace(SETTINGS, solver=replace(SETTINGS.solver, max_features=max_features))
+    settings = replace(SETTINGS, max_features=max_features)
     keep, expected = by_hand(UNION, max_features)
     assert len(keep) == max_features or (max_features == 2000 and 25 < len(keep) < 40)
     transport = LocalTransport({name: wrap(X) for name, X in DATA.items()}, settings)
-    result = fmtc.run(transport, settings)
+    result = fmtc.runtime.driver.run(transport, settings)
     assert_array_equal(result.server.scaling.keep, keep)
     assert_allclose(1 / result.server.scaling.stretch, expected.idf_, rtol=1e-12)
     for name, client in transport.clients.items():
@@ -149,7 +153,7 @@ def test_ties_go_to_the_first_columns(play):
         X[rng.permutation(20)[:count], column] = 1
     keep = {}
     for k in (1, 2, 3, 4, 99):
-        game = play({"a": X}, replace(SETTINGS, solver=Solver(max_features=k)))
+        game = play({"a": X}, replace(SETTINGS, max_features=k))
         game.phase("moments")
         keep[k] = game.server.scaling.keep.tolist()
     assert keep == {1: [6], 2: [4, 6], 3: [0, 4, 6], 4: [0, 2, 4, 6], 99: [0, 2, 4, 5, 6]}
@@ -160,16 +164,16 @@ def test_labels_and_topics():
         model = short().fit(data)
         assert_array_equal(np.concatenate(list(model.predict(data).values())), model.labels_)
         truth = np.concatenate([topics for _, topics in SILOS.values()])
-        assert fmtc.clustering_accuracy(truth, model.labels_) > 0.9
+        assert fmtc.metrics.clustering_accuracy(truth, model.labels_) > 0.9
         assert model.n_features_in_ == BUCKETS
         assert model.consensus_.shape == (30, 3, 3)
         assert 0.5 < model.score(data) <= 1
     texts, topics = documents(50, 9)
     new = hashed_counts(texts, "salt", BUCKETS)
-    found = model.predict(new, clients="west")
-    assert fmtc.clustering_accuracy(topics, found) > 0.9
-    assert_array_equal(model.predict(7 * new, clients="west"), found)  # the length of a row does not matter
-    assert_allclose(model.predict_proba(7 * new, clients="west"), model.predict_proba(new, clients="west"), atol=1e-12)
+    found = model.predict(new, silos="west")
+    assert fmtc.metrics.clustering_accuracy(topics, found) > 0.9
+    assert_array_equal(model.predict(7 * new, silos="west"), found)  # the length of a row does not matter
+    assert_allclose(model.predict_proba(7 * new, silos="west"), model.predict_proba(new, silos="west"), atol=1e-12)
 
 
 def test_answers_do_not_depend_on_the_size_of_a_block(monkeypatch):
@@ -209,13 +213,13 @@ def test_saved_and_exported_models_keep_their_columns(tmp_path):
         for name in DATA:
             assert getattr(again, call)(DATA)[name].tobytes() == getattr(model, call)(DATA)[name].tobytes()
     assert again.score(DATA) == model.score(DATA)
-    assert (again.n_features_in_, again.solver.max_features) == (BUCKETS, 30)
+    assert (again.n_features_in_, again.graph.max_features) == (BUCKETS, 30)
     for dtype in (np.float32, np.float64):
-        path = model.export_onnx("west", tmp_path / "west.onnx", dtype=dtype)
+        path = export_onnx(model, "west", tmp_path / "west.onnx", dtype=dtype)
         rows = DATA["west"].toarray().astype(dtype)
         found, P = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"X": rows})
-        assert_array_equal(found, model.predict(DATA["west"], clients="west"))
-        assert_allclose(P, model.predict_proba(DATA["west"], clients="west"), atol=1e-4)
+        assert_array_equal(found, model.predict(DATA["west"], silos="west"))
+        assert_allclose(P, model.predict_proba(DATA["west"], silos="west"), atol=1e-4)
 
 
 @pytest.mark.parametrize("keep", [np.arange(30) - 1, np.arange(30) + BUCKETS - 29, np.arange(30.0), np.arange(29)])
@@ -273,9 +277,9 @@ def test_rows_must_be_counts():
 
 
 def test_rows_of_unit_length_are_not_centred():
-    Settings(3, scale="tfidf", solver=Solver(center_features=False))
+    Settings(3, scale="tfidf", center_features=False)
     with pytest.raises(ValueError, match=r"center_features .*tfidf"):
-        Settings(3, scale="tfidf", solver=Solver(center_features=True))
+        Settings(3, scale="tfidf", center_features=True)
 
 
 def test_no_word_left():
@@ -285,7 +289,7 @@ def test_no_word_left():
 
 def test_clients_of_other_columns_are_refused():
     with pytest.raises(DataError, match=r"'north' .*4096.*'west' .*4000"):
-        fmtc.run(LocalTransport(DATA | {"west": DATA["west"][:, :4000]}, SETTINGS), SETTINGS)
+        fmtc.runtime.driver.run(LocalTransport(DATA | {"west": DATA["west"][:, :4000]}, SETTINGS), SETTINGS)
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,14 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import Privacy, Settings, Solver
+from fmtc import Privacy
 from fmtc.errors import DataError
 from fmtc.kernels.projection import RidgeFactors
 from fmtc.privacy.keys import Keys
 from fmtc.protocol.base import pack, value_digest
 from fmtc.protocol.method import view_method
 from fmtc.protocol.private import view as private
+from fmtc.settings import Settings
 from fmtc_bench.audits.attacker import statistics
 from fmtc_bench.audits.runs import audit_canary, audit_influence, audit_members, audit_span
 from fmtc_bench.audits.tap import UNPLANNED, PrivateStages, tapped_run
@@ -26,7 +27,7 @@ from fmtc_bench.audits.tap import UNPLANNED, PrivateStages, tapped_run
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
 GRAPH = Settings(2, view="graph", scale="none", max_iter=3, tol=0)
-MIXTURE = Settings(2, view="mixture", scale="none", max_iter=1, solver=Solver(n_init=1))
+MIXTURE = Settings(2, view="mixture", scale="none", max_iter=1, n_init=1)
 SUMS = replace(GRAPH, coupling="subspace", privacy="sums")
 PRIVATE = Settings(2, privacy=Privacy(epsilon=8, bounds=(-4, 4), method="anchors"))
 

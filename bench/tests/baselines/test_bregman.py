@@ -220,7 +220,7 @@ def test_the_objective_is_what_the_fitted_attributes_say(M):
     data = federation(2)
     model = M(K, task_weight=0.4, n_init=3, random_state=0)
     labels = model.fit_predict(data)
-    ids, mu = model.client_ids_, model.cluster_centers_
+    ids, mu = model.silos_, model.cluster_centers_
     local = np.mean([local_loss(data[cid], mu[cid], labels[cid]) for cid in ids])
     coupling = sum(
         (model.relations_[a, b] * ((mu[a][:, None] - mu[b]) ** 2).sum(axis=2)).sum()

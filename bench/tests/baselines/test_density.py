@@ -58,7 +58,7 @@ def test_no_rows_are_too_odd(M, X):
     model = M(5, random_state=0).fit({"a": X, "b": X})
     assert model.labels_.shape == (2 * X.shape[0],)
     assert model.labels_.min() >= 0
-    assert model.predict(X[:2], clients="b").shape == (2,)
+    assert model.predict(X[:2], silos="b").shape == (2,)
 
 
 @pytest.mark.parametrize("M", BOTH)

@@ -106,7 +106,7 @@ def test_the_seed_decides_and_the_order_of_clients_does_not(method):
     order = rng.permutation(len(X)).repeat(list(SIZES.values()))
     stacked, clients = np.vstack(list(X.values())), np.repeat(list(X), list(SIZES.values()))
     order = np.argsort(order, kind="stable")  # clients in another order, the rows of each as they were
-    mixed = method(K, random_state=0).fit(stacked[order], clients=clients[order])
+    mixed = method(K, random_state=0).fit(stacked[order], silos=clients[order])
     assert_array_equal(mixed.labels_, np.concatenate(list(labels.values()))[order])
     assert (mixed.bytes_up_, mixed.bytes_down_, mixed.n_rounds_) == (
         first.bytes_up_, first.bytes_down_, first.n_rounds_,
@@ -272,7 +272,7 @@ def test_clients_with_other_clusters_each_find_all(rng):
 def test_sixteen_blobs_as_well_as_all_rows_in_one_place(rng):
     truth = rng.integers(16, size=1600)
     rows = 5 * np.stack([truth // 4, truth % 4], axis=1) + rng.normal(size=(1600, 2))
-    model = FedKMeans(16, random_state=0).fit(rows, clients=rng.integers(5, size=1600).astype(str))
+    model = FedKMeans(16, random_state=0).fit(rows, silos=rng.integers(5, size=1600).astype(str))
     central = KMeans(16, n_init=10, random_state=0).fit(rows)
     assert adjusted_rand_score(truth, model.labels_) > adjusted_rand_score(truth, central.labels_) - 0.02
 

@@ -102,7 +102,7 @@ def test_numbers_of_numpy_become_plain_ones():
 
 def test_what_a_method_cannot_do_is_refused(case):
     method, settings, data = case
-    with pytest.raises(ValueError, match="client_weights"):
+    with pytest.raises(ValueError, match="silo_weights"):
         finished(case, weights=dict.fromkeys(data, 1.0))
     with pytest.raises(ValueError, match="cuda"):
         LocalTransport(data, settings, method=method, device="cuda")

@@ -6,8 +6,8 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import clustering_accuracy
 from fmtc.kernels.graph import build_graph
+from fmtc.metrics import clustering_accuracy
 from fmtc.protocol.base import Nothing
 from fmtc.runtime.local import LocalTransport
 from fmtc_bench.baselines import MTSC, SEC, FedMTSC, StSC, mtsc

@@ -19,7 +19,7 @@ def test_noise_is_added_where_rows_are_enough(monkeypatch):
     data = synthetic("skew", n_samples=1000, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = NoisyAnchors(data.n_clusters, random_state=0).fit(data.X, clients=data.clients)
+        model = NoisyAnchors(data.n_clusters, random_state=0).fit(data.X, silos=data.clients)
     ((method, settings),) = ran
     assert method is private.METHOD
     assert settings.privacy.noisy
@@ -30,11 +30,11 @@ def test_noise_is_added_where_rows_are_enough(monkeypatch):
 def test_clients_with_too_few_rows_stay_alone_and_say_so():
     data = synthetic("skew", n_samples=20, n_features=30, seed=0)
     with pytest.warns(UserWarning, match="each client stays alone"):
-        model = NoisyAnchors(data.n_clusters, random_state=0).fit(data.X, clients=data.clients)
+        model = NoisyAnchors(data.n_clusters, random_state=0).fit(data.X, silos=data.clients)
     assert model.bytes_up_ == 0
     only = data.clients == "silo2"
     with pytest.warns(UserWarning, match="each client stays alone"):
-        alone = NoisyAnchors(data.n_clusters, random_state=0).fit(data.X[only], clients=data.clients[only])
+        alone = NoisyAnchors(data.n_clusters, random_state=0).fit(data.X[only], silos=data.clients[only])
     assert_array_equal(alone.labels_, model.labels_[only])
 
 

@@ -9,7 +9,6 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from tests.views import graph_view
 from threadpoolctl import threadpool_limits
 
-from fmtc import Solver
 from fmtc.metrics import clustering_accuracy as accuracy
 from fmtc_bench.baselines import USC, KMeansAlone, KMeansUnion, SklearnSpectral, StSC
 from fmtc_bench.baselines.base import SpectralGraph, seed_of, unit_rows
@@ -56,7 +55,7 @@ def test_blobs_are_found_and_new_rows_too(M):
         assert accuracy(y[cid], labels[cid]) == 1
         assert accuracy(y_new[cid], model.predict(X_new)[cid]) == 1
         assert_array_equal(model.predict(X)[cid], labels[cid])
-    assert model.client_ids_ == ["c0", "c1", "c2"]
+    assert model.silos_ == ["c0", "c1", "c2"]
     assert model.bytes_up_ == model.bytes_down_ == 0
 
 
@@ -90,7 +89,7 @@ def test_sparse_rows_some_of_them_empty(M):
     labels = model.fit_predict(X)
     for cid, truth in zip(X, y, strict=True):
         assert accuracy(truth[3:], labels[cid][3:]) > 0.9
-        empty = model.predict(X[cid][:3], clients=cid)  # a new row that is empty has an answer as well
+        empty = model.predict(X[cid][:3], silos=cid)  # a new row that is empty has an answer as well
         assert len(np.unique(empty)) == 1
     dense = M(K, random_state=0).fit({cid: part.toarray() for cid, part in X.items()})
     if M in (KMeansAlone, KMeansUnion):  # graphs treat an empty sparse row differently, on purpose
@@ -172,8 +171,7 @@ def test_order_of_rows_and_turns_of_features_do_not_matter(rng):
 def test_the_embedding_is_that_of_fmtc_without_alpha():
     X, _ = blobs(5, distance=3.0)
     for weight in (1, 0.25):
-        solver = Solver(nonmutual_weight=weight)
-        model = graph_view(K, alpha=1e-9, max_iter=3, solver=solver, random_state=0).fit(X)
+        model = graph_view(K, alpha=1e-9, max_iter=3, nonmutual_weight=weight, random_state=0).fit(X)
         alone = StSC(K, nonmutual_weight=weight, random_state=0).fit(X)
         begin = 0
         for cid, part in X.items():
@@ -191,7 +189,7 @@ def test_k_means_sees_rows_of_unit_length():
         assert_allclose(spectral.clusters.centers, [rows[h == j].mean(axis=0) for j in range(K)], atol=1e-10)
         new = unit_rows(spectral.graph.extend(X["c0"], spectral.F, spectral.eigenvalues))
         nearest = ((new[:, None] - spectral.clusters.centers) ** 2).sum(axis=2).argmin(axis=1)
-        assert_array_equal(model.predict(X["c0"], clients=cid), nearest)
+        assert_array_equal(model.predict(X["c0"], silos=cid), nearest)
 
 
 def test_bandwidth_scale_widens_the_weights():
@@ -303,5 +301,5 @@ def test_new_rows_take_the_vote_of_their_neighbours():
 def test_neighbours_of_the_union_grow_with_its_rows():
     """The limit of 30 is for clients; the union of 20News does 20 points worse with it."""
     X = np.random.default_rng(0).normal(size=(4000, 2))
-    model = USC(2, n_init=1, random_state=0).fit(X, clients=np.arange(4000) % 2)
+    model = USC(2, n_init=1, random_state=0).fit(X, silos=np.arange(4000) % 2)
     assert model._models["0"].graph.n_neighbors == 32

@@ -7,10 +7,9 @@ import pytest
 
 from fmtc.errors import FileError
 from fmtc.estimator import FMTC
-from fmtc.settings import Solver
 from fmtc_bench.compare import comparison, evidence, federations, paper, results, tables
 from fmtc_bench.compare.evidence import compact, fmtc_with, plan, read_compact
-from fmtc_bench.compare.methods import METHODS, TRIALS, method_of
+from fmtc_bench.compare.methods import METHODS, TRIALS, defaults_of, method_of
 from fmtc_bench.compare.summary import summarise
 from fmtc_bench.datasets import SOURCES
 
@@ -91,13 +90,9 @@ def test_everything_is_its_parts_once_and_same_rows_stand_together_in_each(every
 
 
 def test_ablations_change_one_thing_and_every_default_is_among_them():
-
-    def settings(model):
-        return model.get_params() | (model.solver or Solver()).get_params() | {"solver": None}
-
-    default = settings(FMTC())
+    default = defaults_of(FMTC())
     for what, _value, _data, method in evidence.ablations("webkb4"):
-        found = settings(method_of(method).build(8))
+        found = defaults_of(method_of(method).build(8))
         assert {name for name, value in default.items() if found[name] != value} <= {what}
     assert {"reweigh", "centers", "one_sided"}.isdisjoint(evidence.SETTINGS)
     same = {what for what, _, data, method in evidence.ablations("webkb4") if (data, method) == ("webkb4", "fmtc")}

@@ -39,8 +39,7 @@ def test_everyone_may_try_equally_many_settings():
         assert len({json.dumps(setting) for setting in method.grid}) == TRIALS
         for setting in method.grid:
             values = {name: value for name, value in setting.items() if name != "trial"}
-            params = method.build(3, random_state=0, **values).get_params()
-            params |= {name.removeprefix("solver__"): value for name, value in params.items()}
+            params = defaults_of(method.build(3, random_state=0, **values))
             assert {name: params[name] for name in values} == values
 
 

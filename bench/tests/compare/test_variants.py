@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fmtc import FMTC, Solver
+from fmtc import FMTC, Graph
 from fmtc_bench.compare import protocol
 from fmtc_bench.compare.grid import Cell, Store, cells, run_cells
-from fmtc_bench.compare.methods import METHODS, method_of, settings_of
+from fmtc_bench.compare.methods import METHODS, defaults_of, method_of, settings_of
 from fmtc_bench.compare.summary import mean_ranks, summarise
 from fmtc_bench.datasets import load
 
@@ -14,13 +14,13 @@ from fmtc_bench.datasets import load
 def test_a_method_with_settings_is_the_method_with_these_parameters():
     plain, other = method_of("fmtc"), method_of("fmtc/align=False,beta=0.4,n_neighbors=auto,center_features=False")
     assert plain is METHODS["fmtc"]
-    expected = FMTC(4, beta=0.4, random_state=3, solver=Solver(align=False, center_features=False))
-    assert other.build(4, random_state=3).get_params() == expected.get_params()
+    expected = FMTC(4, random_state=3, graph=Graph(beta=0.4, align=False, center_features=False))
+    assert defaults_of(other.build(4, random_state=3)) == defaults_of(expected)
     assert plain.build(4, random_state=3).get_params() == FMTC(4, random_state=3).get_params()
     assert (other.group, other.shares) == (plain.group, plain.shares)
     assert other.title == "FMTC align=False, beta=0.4, n_neighbors=auto, center_features=False"
-    assert method_of("fmtc-published/alpha=10").build(3).solver.rho == 1.0
-    assert method_of("fmtc-alone/ridge=0.1").build(3).solver == Solver(final="kmeans", ridge=0.1)
+    assert method_of("fmtc-published/alpha=10").build(3).graph.rho == 1.0
+    assert method_of("fmtc-alone/ridge=0.1").build(3).graph == Graph(beta=0.0, final="kmeans", ridge=0.1)
 
 
 def test_trials_of_a_variant_have_its_settings_and_differ():
@@ -39,7 +39,7 @@ def test_trials_of_a_variant_have_its_settings_and_differ():
         ("fmtc/bta=1", "'bta'; did you mean 'beta'"),
         ("fmtc/rige=1", "'rige'; did you mean 'ridge'"),
         ("fmtc/reweigh=10", "'reweigh'"),
-        ("fmtc/solver=1", "'solver'"),
+        ("fmtc/graph=1", "'graph'"),
         ("fmtc/", "'fmtc/'"),
         ("fmtc/beta", "'beta'"),
         ("fmtc/beta=1,beta=2", "beta"),

@@ -215,5 +215,5 @@ def test_splits_of_a_synthetic_federation_go_to_a_model():
     from fmtc import FMTC
 
     train, test = synthetic("offset", seed=0).split()
-    model = FMTC(train.n_clusters, random_state=0, max_iter=3).fit(train.X, clients=train.clients)
-    assert model.predict(test.X, clients=test.clients).shape == test.y.shape
+    model = FMTC(train.n_clusters, random_state=0, max_iter=3).fit(train.X, silos=train.clients)
+    assert model.predict(test.X, silos=test.clients).shape == test.y.shape

@@ -194,7 +194,7 @@ def test_rings_are_for_spectral_clustering(k, n, neighbors):
 def test_rings_as_they_come_are_for_the_graph_view(k, view):
     for seed in range(3):
         data = synthetic("rings", n_clients=3, n_clusters=k, seed=seed)
-        labels = FMTC(k, view=view, random_state=seed).fit(data.X, clients=data.clients).labels_
+        labels = FMTC(k, view=view, random_state=seed).fit(data.X, silos=data.clients).labels_
         assert [adjusted_rand_score(data.y[data.clients == c], labels[data.clients == c]) for c in data.client_ids] == (
             pytest.approx([1] * 3, abs=0.05)
         )

@@ -34,7 +34,7 @@ def assert_parity(federation, data, method):
     assert set(outcome.kept) == set(data)
     for cid, client in {cid: own.client for cid, own in outcome.kept.items()}.items():
         assert_array_equal(client.labels, here[cid])
-        assert_array_equal(client.model.assign(data[cid]), estimator.predict(data[cid], clients=cid))
+        assert_array_equal(client.model.assign(data[cid]), estimator.predict(data[cid], silos=cid))
         there, own = flatten(client.model)[0], flatten(estimator._models[cid])[0]
         assert list(there) == list(own)
         for field, array in own.items():

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..models import ClientModel, Presence
     from ..models.shared import Shared
 
-MODEL_FORMAT = 2
+MODEL_FORMAT, OLDEST = 3, 2  # 2: of 0.1
 MODEL_FILE = "model.json"
 CLIENT: Mapping[str, Any] = {"kind": "fmtc client model", "schema": 2}
 COMMON: Mapping[str, Any] = {"kind": "fmtc common state", "schema": 1}
@@ -50,8 +50,9 @@ ROUND = {
 TEXT = ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None)
 FILE = {"file": str, "sha256": str}
 MODEL = {
-    "params": {"n_clusters": (COUNT, {str: COUNT}), "client_weights?": ({str: float}, None), "solver?": (dict, None)},
-    "n_concepts": COUNT,
+    "k?": COUNT,
+    "n_concepts?": COUNT,  # the same in folders of 0.1
+    "params": {"n_clusters": (COUNT, {str: COUNT})},
     "n_features_in": COUNT,
     "feature_names_in": ([str], None),
     "columns": (dict, None),
@@ -70,7 +71,7 @@ MODEL = {
 class SavedModel:
     """What a folder holds of a fitted model: everything that `predict` needs, and how the run ended."""
 
-    params: Mapping[str, Any]  # of `FMTC`, those of its solver under "solver"; what JSON cannot hold is omitted
+    params: Mapping[str, Any]  # of `FMTC` and of its views, side by side; what JSON cannot hold is omitted
     clients: Mapping[str, ClientModel]
     n_features: int
     feature_names: Sequence[str] | None
@@ -107,7 +108,7 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
             "kind": "fmtc model",
             "schema": MODEL_FORMAT,
             "params": portable(saved.params),
-            "n_concepts": next(iter(saved.clients.values())).k,
+            "k": next(iter(saved.clients.values())).k,
             "n_features_in": saved.n_features,
             **columns_of(saved.feature_names, saved.schema, saved.text),
             "clients": clients,
@@ -146,9 +147,9 @@ def read_model(path: str | Path) -> SavedModel:
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder; a saved model is a folder that contains {MODEL_FILE}")
     about = read_json(file)
-    check_schema(file, about, "fmtc model", MODEL_FORMAT)
+    check_schema(file, about, "fmtc model", MODEL_FORMAT, oldest=OLDEST)
     check_form(file, about, MODEL)
-    d, k = about["n_features_in"], about["n_concepts"]
+    d, k = about["n_features_in"], about.get("k") or about.get("n_concepts", 0)
     if not about["clients"]:
         raise FileError(f"{file} is damaged: it names no client")
     names, schema, text = read_columns(file, about, d)
@@ -185,6 +186,37 @@ def _read_told(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, list
             if not len(cosine) == len(flags) == k or not set(flags) <= {"", *FLAGS}:
                 raise FileError(f"{file} is damaged: the flags of client {cid!r} are not those of {k} clusters")
             found[cid] = list(zip(cosine, flags, strict=True))
+    return found
+
+
+# Settings that 0.1 has stored and that are no parameters any more: `n_concepts` is what `n_clusters` means now.
+GONE = ("solver", "n_concepts", "clusters_per_silo", "client_weights", "calibration")
+
+
+def current_settings(settings: Mapping[str, Any], k: int | None = None) -> dict[str, Any]:
+    """Settings of a file in the names of today: parameters of `FMTC` and of its views, side by side.
+
+    Parameters
+    ----------
+    settings : mapping
+        As they stand in the file; in those of 0.1, settings of a solver under ``solver``.
+    k : int, optional
+        Clusters of the model, where the settings may not say it.
+
+    Examples
+    --------
+    >>> from fmtc.artifacts.models import current_settings
+    >>> current_settings({"n_clusters": 2, "n_concepts": 5, "view": "mixture", "solver": {"kappa": 1}})
+    {'n_clusters': 5, 'view': 'mixture', 'kappa': 1, 'clusters_per_silo': 2}
+    """
+    values = {**settings, **(settings.get("solver") or {})}
+    found = {name: value for name, value in values.items() if name not in GONE}
+    if found.get("scale") == "client":
+        found["scale"] = "silo"
+    if values.get("clusters_per_silo") is not None:
+        found["clusters_per_silo"] = values["clusters_per_silo"]
+    elif values.get("n_concepts") is not None or isinstance(values["n_clusters"], Mapping):
+        found |= {"n_clusters": values.get("n_concepts") or k, "clusters_per_silo": values["n_clusters"]}
     return found
 
 

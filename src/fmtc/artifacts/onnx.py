@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
 from ..models import ClientModel
 from .files import write_file
+
+if TYPE_CHECKING:
+    from ..estimator import FMTC
 
 Array = np.ndarray
 
@@ -19,12 +23,18 @@ BLOCK = 16  # rows with missing numbers that a mixture works on at a time: r x (
 INVALID = "a row that has no answer (infinity, or NaN where no cell may be missing) gets label -1 and probability NaN"
 
 
-def export_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path:
-    """Write one client's model as a graph of plain ONNX operators. See `FMTC.export_onnx`.
+def export_onnx(model: FMTC, silo: str, path: str | Path, *, dtype: Any = np.float32) -> Path:
+    """Write one silo's model as plain ONNX operators, of either view.
+
+    Input ``X`` (rows x features, categories as codes of `schema_`, NaN where cells are missing); outputs ``label``
+    (int64) and ``probability``. Needs ``pip install 'fmtc[onnx]'``.
 
     Parameters
     ----------
-    model : ClientModel
+    model : FMTC
+        Fitted.
+    silo : str
+        One of `silos_`.
     path : path
         File to write.
     dtype : float32 or float64
@@ -35,6 +45,12 @@ def export_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path
     -------
     Path
     """
+    check_is_fitted(model)
+    return write_onnx(model._model_of(silo), Path(path), dtype)
+
+
+def write_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path:
+    """Write one model; see `export_onnx`."""
     try:
         import onnx
         from onnx import TensorProto, helper
@@ -227,4 +243,4 @@ def _body(w: Writer, name: str, inputs: list[str], outputs: list[str]) -> Any:
     return helper.make_graph(w.nodes, name, [count, before, *values(states)], [after, *values(found)], w.stored)
 
 
-__all__ = ["Writer", "export_onnx"]
+__all__ = ["Writer", "export_onnx", "write_onnx"]

@@ -29,11 +29,11 @@ from .states import flatten, unflatten
 KIT_FORMAT = 1
 KIT_FILE = "join.json"
 KIT_ARRAYS = "join.safetensors"
-AT_HOME = ("client_weights", "random_state", "n_jobs", "device", "verbose", "privacy")  # not for others to know or set
+AT_HOME = ("random_state", "n_jobs", "device", "verbose", "privacy")  # not for others to know or set
 
 # What a reader relies on in join.json, in the language of `check_form`.
 KIT = {
-    "params": {"n_clusters": COUNT, "solver?": (dict, None)},
+    "params": {"n_clusters": COUNT},
     "silos": COUNT,
     "n_features_in": COUNT,
     "feature_names_in": ([str], None),
@@ -49,7 +49,7 @@ class JoinKit:
     """What a folder of `write_kit` holds."""
 
     published: Published
-    params: Mapping[str, Any]  # of `FMTC`, those of its solver under "solver"
+    params: Mapping[str, Any]  # of `FMTC` and of its views, side by side
     n_features: int
     feature_names: tuple[str, ...] | None = None
     schema: Schema | None = None

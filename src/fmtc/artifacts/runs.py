@@ -77,7 +77,7 @@ SEEN = {  # who saw what, what was promised, and what to compare
 ANY_REPORT = {
     "versions": {"fmtc": str, "extras?": {str: (str, None)}},
     "settings": {
-        "n_clusters": (COUNT, {str: COUNT}), "n_concepts?": (COUNT, None), "beta": (float, str), "tol": float,
+        "n_clusters": (COUNT, {str: COUNT}), "n_concepts?": (COUNT, None), "beta": float, "tol": float,
         "scale": str, "as_published": bool, "solver?": dict,
     },
     "sent": [
@@ -177,8 +177,8 @@ def results(
         line: dict[str, Any] = {
             "silo": silo.name,
             "rows": len(mine),
-            "cluster_sizes": np.bincount(mine, minlength=model.n_concepts_),
-            "score": model.score(silo.X, clients=silo.name),
+            "cluster_sizes": np.bincount(mine, minlength=model.n_clusters_),
+            "score": model.score(silo.X, silos=silo.name),
         }
         if silo.labels is not None:
             known = [row for row, label in enumerate(silo.labels) if label is not None]
@@ -188,7 +188,7 @@ def results(
                 line |= clustering_scores(truth, mine[known])
         rows = np.sort(rng.permutation(len(mine))[:shown])
         view = model._models[silo.name].plotted(silo.X[rows])
-        found.append(SiloResult(silo, mine, model.predict_proba(silo.X, clients=silo.name), line, rows, view))
+        found.append(SiloResult(silo, mine, model.predict_proba(silo.X, silos=silo.name), line, rows, view))
     return [replace(one, view=view) for one, view in zip(found, same_width([one.view for one in found]), strict=True)]
 
 
@@ -253,20 +253,20 @@ def report(
         "n_iter": model.n_iter_,
         "view": model.view_,
         "view_reason": model.view_reason_,
-        "scaled": model._scales,
+        "scaled": any(one.rescales for one in model._models.values()),
         "coupling": shared and shared.coupling(model),
         "converged": model.converged_,
-        "stopped_because": model.stopped_because_,
+        "stopped_because": model.run_.stopped_because,
         "seconds": seconds,
         "notes": notes,
         "sent": model._sent(),
         "trust": seen(model)
         | trust(
-            getattr(model, "influence_ids_", model.client_ids_),
-            model.history_,
-            getattr(model, "influence_", None),
-            model.held_,
-            getattr(model, "choice_", {}),
+            model.silos_ if model.run_.influence is None else model.run_.client_ids,
+            model.run_.rounds,
+            model.run_.influence,
+            model.run_.held,
+            model.run_.choices,
         ),
         **scores(results),
     }
@@ -281,15 +281,15 @@ def seen(model: FMTC) -> dict[str, Any]:
         `mode`, the least that hides a silo's answers: alone (there is no other silo), clear, sums or private;
         `roster`, the code of who took part; `promise` of a private run; `heads`, the hash of each silo's ledger.
     """
-    alone = len(model.client_ids_) == 1 and model.privacy is None
+    alone = len(model.silos_) == 1 and model.privacy is None
     heads = {}
-    for cid, ledger in getattr(model, "_ledgers", {}).items():
+    for cid, ledger in model.run_.ledgers.items():
         lines = ledger.lines()
         heads[cid] = lines[-1]["hash"] if lines else ""
     return {
         "mode": "alone" if alone else mode_of(model),
-        "roster": getattr(model, "roster_code_", ""),
-        "promise": getattr(model, "privacy_", None),
+        "roster": model.run_.roster,
+        "promise": model.run_.promise,
         "heads": heads,
     }
 
@@ -373,7 +373,7 @@ def write_run(
         for result in results:
             table = label_table([result.silo], [result.labels], [result.probabilities])
             write_file(folder / "labels" / f"{names[result.silo.name]}.csv", as_csv(table))
-        ledgers = {cid: ledger for cid, ledger in getattr(model, "_ledgers", {}).items() if cid in names}
+        ledgers = {cid: ledger for cid, ledger in model.run_.ledgers.items() if cid in names}
         if ledgers:
             (folder / OUTBOX).mkdir()
         for cid, ledger in ledgers.items():
@@ -387,7 +387,7 @@ def write_run(
         for name, table in (tables or {}).items():
             (folder / TABLES).mkdir(exist_ok=True)
             write_file(folder / TABLES / f"{name}.csv", as_csv(table))
-        write_json(folder / "history.json", [asdict(record) for record in model.history_])
+        write_json(folder / "history.json", [asdict(record) for record in model.run_.rounds])
         write_json(folder / "report.json", {**report, "projection": projection(results)})
 
 

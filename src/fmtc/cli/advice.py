@@ -70,8 +70,10 @@ def advise_k(
             silos = tables.read_silos(files, reading)
             if reading.recipe is None:
                 note_table(words, silos, scaled=model.scale != "none")
+            from ..estimator import advise
+
             words.say(f"{size_of(silos)}: looking for structure")
-            advice = model.advise({silo.name: silo.encoded for silo in silos})
+            advice = advise({silo.name: silo.encoded for silo in silos}, k_range=k_range, model=model)
     if plot is not None:
         from ..plot import plot_k
 

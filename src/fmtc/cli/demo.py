@@ -116,7 +116,7 @@ def _run(command: click.Command, words: Sequence[str]) -> Any:
 def _tell(words: Words, folder: Path) -> dict[str, Any]:
     """Say what was found, and draw it; the same for machines."""
     from ..demo import LITTLE, draw_demo, gains, verdict
-    from ..estimator import load_atlas
+    from ..loading import load_atlas
 
     report, explanation = read_json(folder / "run" / "report.json"), read_explanation(folder / "run")
     assert explanation is not None

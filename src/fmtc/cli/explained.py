@@ -18,7 +18,8 @@ from ..artifacts.files import check_form, read_json
 from ..describe import Explanation, empty_clusters_sentence, percents_of
 from ..describe import explain_row as why_row
 from ..errors import DataError, FileError, listed
-from ..estimator import FMTC, load, load_atlas
+from ..estimator import FMTC
+from ..loading import load, load_atlas
 from ..protocol.auto import METHOD
 from ..protocol.base import LETTERS, declared
 from ..protocol.method import COMMON
@@ -84,8 +85,8 @@ def show_atlas(words: Words, run: Path) -> None:
 def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: Path | None) -> None:
     """Say why a row is in its cluster, and what would change it."""
     model = model_of(run)
-    if silo_name is not None and silo_name not in model.client_ids_:
-        raise DataError(f"there is no silo {silo_name!r} in this run; there are {listed(model.client_ids_)}")
+    if silo_name is not None and silo_name not in model.silos_:
+        raise DataError(f"there is no silo {silo_name!r} in this run; there are {listed(model.silos_)}")
     files, reading = _remembered(run)
     with words.warnings_as_notes():
         if file is not None:  # which says itself what its rows are called
@@ -122,8 +123,8 @@ def _of_run(model: FMTC, run: Path, files: list[Path], silo_name: str | None, re
         why = gone or f"{run} does not remember its files"
         raise FileError(f"{why}: give the file with the row, such as `fmtc explain {run} new.csv --row 17`")
     silos = read_known(files, reading, model.n_features_in_, runs.schema_of(model, run), text_recipe(model))
-    if len(model.client_ids_) == 1:
-        (silo_name,) = model.client_ids_
+    if len(model.silos_) == 1:
+        (silo_name,) = model.silos_
     own = [silo for silo in silos if silo_name in (None, silo.name)]
     return own or [replace(silos[0], name=str(silo_name))]
 
@@ -160,11 +161,11 @@ def show_model(words: Words, run: Path, top: int) -> None:
     """Show what a model is: silos, features, clusters, how its rounds ended."""
     model = model_of(run)
     recipe = text_recipe(model)
-    history = model.history_  # empty where a model was kept without its rounds
-    leading = {cid: _leading(model, cid, top) for cid in model.client_ids_}
+    history = model.run_.rounds  # empty where a model was kept without its rounds
+    leading = {cid: _leading(model, cid, top) for cid in model.silos_}
     about: dict[str, Any] = {
         "model": str(runs.model_folder(run)),
-        "n_clusters": model.n_concepts_,
+        "n_clusters": model.n_clusters_,
         "n_features": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", None),
         "text": None if recipe is None else asdict(recipe),
@@ -172,7 +173,7 @@ def show_model(words: Words, run: Path, top: int) -> None:
         "n_iter": model.n_iter_,
         "view": model.view_,
         "converged": model.converged_,
-        "stopped_because": model.stopped_because_,
+        "stopped_because": model.run_.stopped_because,
         "last_round": asdict(history[-1]) if history else None,
         "bytes_up": sum(record.bytes_up for record in history) if history else None,
         "bytes_down": sum(record.bytes_down for record in history) if history else None,
@@ -185,7 +186,7 @@ def show_model(words: Words, run: Path, top: int) -> None:
         "model": about["model"],
         "holds": f"{plural(len(leading), 'silo')}, {features}, {plural(about['n_clusters'], 'cluster')}",
         "rounds": f"{model.n_iter_}{HOW_ENDED[model.converged_]}",
-        "stopped": model.stopped_because_,
+        "stopped": model.run_.stopped_because,
         "view": model.view_,
     }
     if recipe is not None:

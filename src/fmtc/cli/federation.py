@@ -32,6 +32,9 @@ kit_option = flags.option("--kit", "kit_path", type=PATH, required=True,
 @flags.takes(waiting=Waiting)
 @flags.switch("--no-preflight", help="Do not compare the silos' columns first.")
 @flags.accept_units
+@flags.switch(
+    "--calibrate", help="Let every silo calibrate its model after the last message, as `fmtc fit --calibrate`."
+)
 @flags.option("--schema", type=PATH, help="The schema.toml of the silos, where columns are categories.")
 @flags.quiet
 @model_options
@@ -64,7 +67,7 @@ def coordinate(
         bind_bounds(model, settings["bounds"], model.schema_)
     from .leading import Lead, coordinators_kit  # loads NVIDIA FLARE
 
-    lead = Lead(words, model, coordinators_kit(kit_path), course, waiting, settings["as_published"])
+    lead = Lead(words, model, coordinators_kit(kit_path), course, waiting, settings)
     report = lead.run(preflight="no" if no_preflight else "first", accept_units=accept_units)
     if report is not None:
         words.give({"out": str(lead.out), **report, "history": read_json(lead.out / "history.json")})

@@ -22,7 +22,7 @@ from .flags import PATH, TABLES, Course, Patience, free_path, given
 from .labels import check_tables
 from .predict import word_lookup
 from .program import if_interrupted, main_group
-from .settings import bind_bounds, build_model, model_options
+from .settings import bind_bounds, build_model, model_options, weights_of
 from .words import Words, note_table, show_run, size_of
 
 if TYPE_CHECKING:
@@ -102,9 +102,7 @@ def fit(
     if extras.page:
         needs_jinja()  # before the work, not after it
     _check_processes(processes, files, patience, reading, course.resume)
-    if extras.calibrate:
-        settings["solver"] = {**settings["solver"], "calibration": "folds"}
-    model = build_model(settings, reading, advises=True)
+    model, weights = build_model(settings, reading, advises=True), weights_of(settings)
     out = free_path(course.out, course.force, runs.is_run)
     with _resumable(words, course, out) as checkpoint:
         more: dict[str, Any] = {}
@@ -114,11 +112,15 @@ def fit(
                 note_table(words, silos, scaled=model.scale != "none", accept_units=accept_units)
             bind_bounds(model, settings["bounds"], silos[0].schema)
             if processes:
-                model = _fit_by_processes(words, model, silos, patience)
-                more["missing"] = [silo.name for silo in silos if silo.name not in model.client_ids_]
-                silos = [silo for silo in silos if silo.name in model.client_ids_]
+                model = _fit_by_processes(
+                    words, model, silos, patience, silo_weights=weights, calibrate=extras.calibrate
+                )
+                more["missing"] = [silo.name for silo in silos if silo.name not in model.silos_]
+                silos = [silo for silo in silos if silo.name in model.silos_]
             else:
-                _fit_here(words, model, silos, checkpoint, course.resume)
+                rows = _fit_here(words, model, silos, checkpoint=checkpoint, resume=course.resume, silo_weights=weights)
+                if extras.calibrate:
+                    model.calibrate(rows)
             if reading.recipe is not None:
                 model.text_recipe_ = reading.recipe
             results = runs.results(model, silos, POINTS if extras.page else runs.PROJECTED_ROWS)
@@ -163,24 +165,25 @@ def _resumable(words: Words, course: Course, out: Path) -> Iterator[Path]:
     shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def _fit_here(words: Words, model: FMTC, silos: Sequence[tables.Silo], checkpoint: Path, resume: bool) -> None:
+def _fit_here(words: Words, model: FMTC, silos: Sequence[tables.Silo], **how: Any) -> dict[str, Any]:
     from .live import Rounds
 
     with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
         rows = {silo.name: silo.encoded for silo in silos}
-        model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
+        model.fit(rows, callbacks=[rounds], **how)
+    return rows
 
 
-def _fit_by_processes(words: Words, model: FMTC, silos: Sequence[tables.Silo], patience: Patience) -> FMTC:
+def _fit_by_processes(words: Words, model: FMTC, silos: Sequence[tables.Silo], patience: Patience, **how: Any) -> FMTC:
     from ..estimator import federate
     from .live import View
 
     names = {str(place): silo.name for place, silo in enumerate(silos, start=1)}
     with View(words, names, f"{size_of(silos)}: starting processes", model.max_iter, model.tol) as view:
         rows = {silo.name: silo.encoded for silo in silos}
-        model = federate(rows, model, listen=view, min_clients=patience.min_clients, deadline=patience.deadline)
+        model = federate(rows, model, listen=view, min_silos=patience.min_clients, deadline=patience.deadline, **how)
     for name in names.values():
-        if name not in model.client_ids_:
+        if name not in model.silos_:
             words.note(f"silo {name!r} was lost and has no model")
     return model
 
@@ -198,7 +201,7 @@ def _note_lone(words: Words, model: FMTC) -> None:
     from ..describe import lone_words
 
     lone = [silo for silo in model.atlas_.lone if not any(repr(silo) in note for note in words.notes)]
-    if lone and len(model.client_ids_) > 1:
+    if lone and len(model.silos_) > 1:
         words.note(lone_words(lone))
 
 

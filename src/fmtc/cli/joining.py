@@ -11,9 +11,8 @@ import click
 from rich.status import Status
 
 from ..artifacts import runs
-from ..describe import held_words
 from ..errors import ChangedError, DataError, TrustError, UsageError, WriteError
-from ..estimator import read_settings
+from ..loading import read_settings
 from ..privacy.budget import BUDGET, Budget
 from ..privacy.ledger import LEDGER, read_lines, totals
 from ..privacy.rules import RULES, WARN, Policy
@@ -197,11 +196,11 @@ def in_words(event: Mapping[str, Any]) -> str:
         numbers = f"from {settings['lowest']} to {settings['n_clusters']}"
         return f"the coordinator asks how many clusters there are, {numbers}{first}; no model leaves"
     asked = f"the coordinator asks for {plural(settings['n_clusters'], 'cluster')}"
-    if settings.get("own_clusters") is not None:
+    if settings.get("clusters_per_silo") is not None:
         asked = f"the coordinator asks for clusters of your own, among {plural(settings['n_clusters'], 'concept')}"
     if not event.get("method", "fmtc").startswith("fmtc"):
         return f"{asked} by the method {event['method']}{first}"
-    units = "" if settings["solver"]["rho"] is None else ", in the paper's absolute units"
+    units = "" if settings["rho"] is None else ", in the paper's absolute units"
     return (
         f"{asked} in at most {plural(settings['max_iter'], 'round')}{first}: {VIEWS[settings['view']]}, coupling "
         f"{settings['coupling']}, scale {settings['scale']}{units}; {_privacy_in_words(settings.get('privacy'))}"
@@ -234,15 +233,15 @@ def write_silo(
     n_iter = _rounds_of(kept, lines, model.privacy)
     rounds = plural(n_iter, "round")
     why = f"settled after {rounds}" if event["converged"] else f"{rounds} done"
-    result = RunRecord((), event["converged"], why, received=tuple(totals(lines)))
-    model._adopt(result, {silo.name: kept.client}, n_features=silo.X.shape[1], n_iter=n_iter)
+    held = (silo.name,) if event.get("held") else ()
+    result = RunRecord((), event["converged"], why, received=tuple(totals(lines)), held=held)
+    model.n_features_in_ = silo.X.shape[1]
+    model._adopt(result, {silo.name: kept.client}, n_iter=n_iter)
     if (recipe := source.reading_in(kit).recipe) is not None:
         model.text_recipe_ = recipe
-    if event.get("held"):
-        model.held_ = [silo.name]
-        words.note(held_words(model.held_, model.choice_))
     if told := event.get("told"):
-        model._told = {silo.name: list(zip(told["cosine"], told["flags"], strict=True))}
+        told = {silo.name: list(zip(told["cosine"], told["flags"], strict=True))}
+        model._fitted = replace(model._fitted, told=told)
     results = runs.results(model, [silo])
     report = runs.report(
         model, results, files=[Path(source.data)], as_published=False, seconds=kept.seconds, notes=words.notes

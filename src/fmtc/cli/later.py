@@ -54,7 +54,7 @@ def publish(run: Path, schema: Path | None, output: Output, text_column: str | N
     model = open_run(run, schema, text_column)
     path = model.publish(out, names=_given_names(run), overwrite=output.force)
     size = sum(file.stat().st_size for file in path.iterdir())
-    shared = model._shared
+    shared = model._fitted.shared
     assert shared is not None
     words.say(
         f"wrote {out} ({decimal(size)}): what {len(shared.client_ids)} silos have in common, {shared.view} view, "
@@ -115,7 +115,7 @@ def join_later(
         nameless = replace(kit, feature_names=None)  # names have been compared
         model = fitted_later(nameless, given, name=silo.name, guide=GUIDES[guide], random_state=random_state)
         results = runs.results(model, [silo])
-    joined = model.joined_
+    joined = model.run_.joined
     words.say(joined.reason)
     if joined.guided:
         words.say(f"the federation moved {100 * joined.moved:.0f} % of your rows to another cluster")
@@ -210,7 +210,7 @@ def update(
             silos = [silo.take(range(silo.X.shape[0])[-keep_last:]) for silo in silos]
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
         calibrated = [silo.name for silo in silos if _is_calibrated(model, silo.name)]
-        model.partial_fit({silo.name: silo.X if recipe is not None else silo.encoded for silo in silos})
+        model.update({silo.name: silo.X if recipe is not None else silo.encoded for silo in silos})
         results = runs.results(model, silos)
         if names is not None:
             model.feature_names_in_ = names
@@ -218,7 +218,7 @@ def update(
         words.note(f"{listed(gone)} {'is' if len(gone) == 1 else 'are'} no longer calibrated, because the model has "
                    "changed: `fmtc fit --calibrate` for --abstain and `fmtc drift`")  # fmt: skip
     there = {silo.name for silo in silos}
-    if rest := [cid for cid in model.client_ids_ if cid not in there]:
+    if rest := [cid for cid in model.silos_ if cid not in there]:
         words.note(f"no rows of {listed(rest)}: models as they were, and no labels in {output.out}")
     _finish(words, output, model, results, files, reading.of_texts(recipe), _given_names(run))
 

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..artifacts.files import COUNT, new_folder, read_json, sweep, write_json
 from ..artifacts.locks import held
 from ..describe import held_words
 from ..errors import ClientError, DifferError, FederationError, UsageError, WriteError, listed
-from ..estimator import FMTC
+from ..estimator import FMTC, checked_weights
 from ..protocol.advice import METHOD as ADVICE
 from ..protocol.advice import advice_settings, range_of
 from ..protocol.method import view_method
@@ -36,6 +36,7 @@ from .check import Comparison
 from .flags import Asking, Course, Waiting, free_path
 from .live import View
 from .program import if_interrupted
+from .settings import weights_of
 from .words import Words, show_end
 
 ORDER = "order.json"  # in the coordinator's folder of a run: its `RunSpec`
@@ -78,7 +79,7 @@ def ask_advice(coordinator: Coordinator, model: FMTC, folder: Path, listen: List
     **how
         Of `RunSpec`: min_clients, deadline, wait.
     """
-    settings = advice_settings(model.settings(n_clusters=2), range_of(model.n_clusters))
+    settings = advice_settings(model._settings(n_clusters=2), range_of(model.n_clusters))
     spec = RunSpec(secrets.token_hex(8), settings, folder, method_name=ADVICE.name, **how)
     supervise(coordinator, spec, listen)
     result, _ = read_record(folder / RESULT)
@@ -116,23 +117,24 @@ class Lead:
         The coordinator's.
     course : Course
     waiting : Waiting
-    as_published : bool
-        Whether the paper's settings were the defaults.
+    settings : mapping
+        What the flags of the model said.
     """
 
     def __init__(
-        self, words: Words, model: FMTC, kit: Kit, course: Course, waiting: Waiting, as_published: bool = False
+        self, words: Words, model: FMTC, kit: Kit, course: Course, waiting: Waiting, settings: Mapping[str, Any]
     ):
-        self.words, self.model, self.kit, self.waiting, self.as_published = words, model, kit, waiting, as_published
+        self.words, self.model, self.kit, self.waiting = words, model, kit, waiting
+        self.as_published, self.calibrates = settings["as_published"], settings["calibrate"]
         self.resume = course.resume
         waiting.check(len(kit.plan.silos))
-        if isinstance(model.n_clusters, Mapping):
-            if model.n_concepts is None:
+        if isinstance(model.clusters_per_silo, Mapping):
+            if isinstance(model.n_clusters, str):
                 raise click.UsageError(
                     "--clusters-per-silo SILO=NUMBER needs -k: how many clusters all silos have together"
                 )
             model._check_names(kit.plan.silos)
-        self.weights = model._weights(kit.plan.silos)
+        self.weights = checked_weights(weights_of(settings), kit.plan.silos)
         self.roster = Roster.read(kit.startup)
         self.written = course.resume and not course.force and is_consensus(course.out)
         self.force = course.force or self.written
@@ -160,8 +162,9 @@ class Lead:
                 return None
             if isinstance(self.model.n_clusters, str):
                 self.model.n_clusters = n_clusters or self._ask_how_many(coordinator)
+            settings = replace(self.model._settings(), calibrate=self.calibrates)
             spec = RunSpec(
-                run_id or secrets.token_hex(8), self.model.settings(), self.folder, weights=self.weights,
+                run_id or secrets.token_hex(8), settings, self.folder, weights=self.weights,
                 random_state=self.model.random_state, **asdict(self.waiting), **how,
             )  # fmt: skip
             if_interrupted("; the same command with --resume continues from the last round")

@@ -107,10 +107,10 @@ class Found(NamedTuple):
     def of(cls, model: FMTC, silo: tables.Silo, *, certain: bool) -> Found:
         """What the model of a silo says of rows."""
         return cls(
-            model.predict(silo.X, clients=silo.name),
-            model.predict_proba(silo.X, clients=silo.name),
-            model.predict_outliers(silo.X, clients=silo.name) if model.view_ == "mixture" else None,
-            model.confidence(silo.X, clients=silo.name) if certain else None,
+            model.predict(silo.X, silos=silo.name),
+            model.predict_proba(silo.X, silos=silo.name),
+            model.outliers(silo.X, silos=silo.name) if model.view_ == "mixture" else None,
+            model.confidence(silo.X, silos=silo.name) if certain else None,
         )
 
 
@@ -144,7 +144,7 @@ def rows_for_model(
     words: Words, run: Path, file: Path, silo_name: str | None, reading: Reading
 ) -> tuple[FMTC, list[tables.Silo]]:
     """The model of a run, and the silos of a file of new rows."""
-    from ..estimator import load
+    from ..loading import load
 
     model = load(runs.model_folder(run))
     silos = silos_of(model, run, [file], silo_name, reading)
@@ -169,10 +169,9 @@ def silos_of(
         own = None if divided else one_silo(model, silo_name, file)
         silos = read_known([file], reading, model.n_features_in_, schema, recipe)
         found += [replace(silo, name=own or silo.name) for silo in silos]
-    if unknown := [silo.name for silo in found if silo.name not in model.client_ids_]:
+    if unknown := [silo.name for silo in found if silo.name not in model.silos_]:
         raise DataError(
-            f"--silo-column: {files[0]} has rows of {listed(unknown)}, and the model is of silos "
-            f"{listed(model.client_ids_)}"
+            f"--silo-column: {files[0]} has rows of {listed(unknown)}, and the model is of silos {listed(model.silos_)}"
         )
     return found
 
@@ -223,13 +222,13 @@ def word_lookup(files: Sequence[Path], reading: Reading) -> Callable[[Sequence[i
 
 def one_silo(model: FMTC, silo_name: str | None, file: Path | None = None) -> str:
     """The silo that is meant: the one that is named, the only one, or the one that a file is called after."""
-    if silo_name is None and len(model.client_ids_) == 1:
-        return model.client_ids_[0]
-    if silo_name is None and file is not None and tables.formats.stem_of(file) in model.client_ids_:
+    if silo_name is None and len(model.silos_) == 1:
+        return model.silos_[0]
+    if silo_name is None and file is not None and tables.formats.stem_of(file) in model.silos_:
         return tables.formats.stem_of(file)
-    if silo_name is None or silo_name not in model.client_ids_:
+    if silo_name is None or silo_name not in model.silos_:
         wanted = "give --silo" if silo_name is None else f"it has no {silo_name!r}"
-        raise click.UsageError(f"the model is of silos {', '.join(map(repr, model.client_ids_))}; {wanted}")
+        raise click.UsageError(f"the model is of silos {', '.join(map(repr, model.silos_))}; {wanted}")
     return silo_name
 
 
@@ -251,14 +250,15 @@ def export(run: Path, silo_name: str | None, onnx: Path, float64: bool, force: b
       fmtc export run --silo north --onnx north.onnx
       fmtc export run --silo north --onnx north.onnx --float64 --force
     """
-    from ..estimator import load
+    from ..artifacts.onnx import export_onnx
+    from ..loading import load
 
     onnx = free_path(onnx, force)
     model = load(runs.model_folder(run))
     silo_name = one_silo(model, silo_name)
     onnx.parent.mkdir(parents=True, exist_ok=True)
     dtype = np.dtype(np.float64 if float64 else np.float32)
-    model.export_onnx(silo_name, onnx, dtype=dtype.type)
+    export_onnx(model, silo_name, onnx, dtype=dtype.type)
     size = onnx.stat().st_size
     words.say(f"wrote {onnx}: silo {silo_name!r}, {plural(model.n_features_in_, 'feature')}, {decimal(size)}")
     words.give({"onnx": str(onnx), "silo": silo_name, "bytes": size, "dtype": dtype.name})
@@ -303,7 +303,7 @@ def drift(
             raise click.UsageError("give the folder of a run and a file of new rows; or --combine and p-values")
         with words.warnings_as_notes():
             model, silos = rows_for_model(words, Path(given[0]), Path(given[1]), silo_name, reading)
-            each = [model.drift(silo.X, clients=silo.name, level=level) for silo in silos]
+            each = [model.drift(silo.X, silos=silo.name, level=level) for silo in silos]
         found = together([result.silos[0] for result in each], level)
         said = str(found)
     if not words.give({**found.to_dict(), "level": level, "notes": words.notes}):

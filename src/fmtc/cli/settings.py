@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import click
 from ..errors import InputError, nearest_names
 from ..kernels.couplings import COUPLINGS
 from ..linalg.arrays import HOST, check_device
-from ..settings import PRIVACIES, SCALES, VIEWS, Settings, Solver, split_solver
+from ..settings import OF_VIEWS, PRIVACIES, SCALES, VIEWS, Graph, Mixture, Settings, by_view
 from . import flags
 from .flags import PATH
 from .privacy import PROMISE, read_bounds, read_privacy
@@ -51,7 +51,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "scale": (
         click.Choice(SCALES),
-        "Standardise columns in each silo (client) or over all (global); auto: over all, unless columns share a unit; "
+        "Standardise columns in each silo (silo) or over all (global); auto: over all, unless columns share a unit; "
         "tfidf weighs counts of words.",
     ),
     "max_iter": (int, "Largest number of rounds; the mixture may take four times as many."),
@@ -72,8 +72,9 @@ NO_NUMBER = (
 
 
 def _with_default(name: str, text: str) -> str:
-    defaults = {f.name: f.default for f in (*fields(Settings), *fields(Solver))}
-    defaults |= {"n_jobs": None, "device": HOST, "view": "auto", "scale": "auto", "coupling": "auto"}
+    defaults = Settings().get_params() | {
+        "n_jobs": None, "device": HOST, "view": "auto", "scale": "auto", "coupling": "auto",
+    }  # fmt: skip
     return text if defaults[name] is None else f"{text}  [default: {defaults[name]}]"
 
 
@@ -90,8 +91,8 @@ def _flags() -> list[Callable[[Any], Any]]:
     return [
         model("--as-published", is_flag=True,
               help="The algorithm as printed in the paper: absolute alpha, beta, rho; no alignment."),
-        model("--clusters-per-silo", multiple=True, metavar="INTEGER", callback=_read_per_silo,
-              help="Where silos may lack clusters: the most that one has, or SILO=NUMBER once for each silo."),
+        model("--clusters-per-silo", multiple=True, metavar="INTEGER|auto", callback=_read_per_silo,
+              help="Where silos may lack clusters: the most that one has, SILO=NUMBER once for each silo, or auto."),
         model("--silo-weight", "silo_weights", multiple=True, metavar="SILO=NUMBER",
               help="How much a silo's own data count against the consensus; once for every silo."),
         promise("--epsilon", type=float,
@@ -109,55 +110,54 @@ def _flags() -> list[Callable[[Any], Any]]:
             model("--" + name.replace("_", "-"), name, type=kind, default=None, help=_with_default(name, text))
             for name, (kind, text) in MODEL_OPTIONS.items()
         ),
-        model("--set", "solver", multiple=True, metavar="NAME=VALUE", callback=_read_solver,
+        model("--set", multiple=True, metavar="NAME=VALUE", callback=_read_set,
               help="Any other setting, such as ridge=0.1; may be given many times. --help-set lists them."),
-        model("--help-set", is_flag=True, is_eager=True, expose_value=False, callback=_help_solver,
+        model("--help-set", is_flag=True, is_eager=True, expose_value=False, callback=_help_set,
               help="List the settings of --set and exit."),
     ]  # fmt: skip
 
 
-# ----------------------------------------------------------------------------------------- settings of the solver
+# ------------------------------------------------------------------------------------------- settings of the views
 
 
-def solver_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Settings of `Solver` from texts of the form NAME=VALUE; a later text replaces an earlier one.
+def set_values(texts: Iterable[str]) -> dict[str, Any]:
+    """Settings of the views from texts of the form NAME=VALUE; a later text replaces an earlier one.
 
-    A value is a number, true, false, none or a word. `Solver` itself checks whether it is one that it can use.
+    A value is a number, true, false, none or a word. `Graph` and `Mixture` check whether they can use it.
 
     Examples
     --------
-    >>> from fmtc.cli.settings import solver_settings
-    >>> solver_settings(["ridge=0.1", "align=false", "lift=auto", "rho=none"])
+    >>> from fmtc.cli.settings import set_values
+    >>> set_values(["ridge=0.1", "align=false", "lift=auto", "rho=none"])
     {'ridge': 0.1, 'align': False, 'lift': 'auto', 'rho': None}
     """
-    known = [f.name for f in fields(Solver)]
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not (equals and value.strip()):
             raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE, such as ridge=0.1")
-        if name not in known:
-            raise click.BadParameter(f"the solver has no setting {name!r}; {nearest_names(name, known)}")
+        if name not in OF_VIEWS:
+            raise click.BadParameter(f"there is no setting {name!r}; {nearest_names(name, OF_VIEWS)}")
         found[name] = _value(value.strip())
     return found
 
 
-def _read_solver(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
-    """Settings of the solver: those of a config file, replaced one by one by those of the command line."""
-    in_file = (ctx.default_map or {}).get("solver", ())
-    return solver_settings([*in_file, *texts])
+def _read_set(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Settings of the views: those of a config file, replaced one by one by those of the command line."""
+    in_file = (ctx.default_map or {}).get("set", ())
+    return set_values([*in_file, *texts])
 
 
-def _help_solver(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    """Print the settings of the solver: their names, defaults and meaning are those of `Solver`."""
+def _help_set(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Print the settings of the views: their names, defaults and meaning are those of `Graph` and `Mixture`."""
     if not value or ctx.resilient_parsing:
         return
     formatter = ctx.make_formatter()
     formatter.write_text("Settings of --set NAME=VALUE. The defaults suit most data.")
     with formatter.section("Settings"):
         formatter.write_dl(
-            [(name, f"{text}  [default: {_written(default)}]") for name, default, text in solver_table()]
+            [(name, f"{text}  [default: {_written(default)}]") for name, default, text in settings_table()]
         )
     click.echo(formatter.getvalue().rstrip("\n"))
     ctx.exit()
@@ -168,18 +168,19 @@ def _written(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def solver_table() -> list[tuple[str, Any, str]]:
-    """Name, default and description of every setting of the solver, from its docstring.
+def settings_table() -> list[tuple[str, Any, str]]:
+    """Name, default and description of every setting of the views, from their docstrings.
 
     Examples
     --------
-    >>> from fmtc.cli.settings import solver_table
-    >>> solver_table()[0][:2]
-    ('n_neighbors', 'auto')
+    >>> from fmtc.cli.settings import settings_table
+    >>> settings_table()[0][:2]
+    ('kappa', None)
     """
-    described = re.findall(r"^(\w+) : .*\n((?: +.*\n|\n)+)", inspect.getdoc(Solver) or "", re.MULTILINE)
+    documents = (inspect.getdoc(kind) or "" for kind in (Mixture, Graph))
+    described = re.findall(r"^(\w+) : .*\n((?: +.*\n|\n)+)", "\n".join(documents), re.MULTILINE)
     texts = {name: " ".join(text.replace("`", "").split()) for name, text in described}
-    return [(f.name, f.default, texts[f.name]) for f in fields(Solver)]
+    return [(name, default, texts[name]) for name, default in Graph().get_params().items()]
 
 
 def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, advises: bool = False) -> FMTC:
@@ -188,8 +189,8 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     Parameters
     ----------
     flags : mapping
-        As `model_options` reads them: None or an empty tuple where no flag was given, SILO=NUMBER for each of
-        silo_weights, and under ``solver`` the settings of the solver by name.
+        As `model_options` reads them: None or an empty tuple where no flag was given, and under ``set`` the settings
+        of the views by name.
     reading : Reading, optional
         Of the rows: texts are weighted by how rare their words are, unless another scale was given.
     advises : bool
@@ -202,25 +203,28 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     """
     from ..estimator import FMTC
 
-    others = {*PROMISE, "solver", "as_published"}
+    others = {*PROMISE, "set", "as_published", "silo_weights"}
     given = {name: value for name, value in flags.items() if value not in (None, ()) and name not in others}
     if reading is not None and reading.recipe is not None:
         given.setdefault("scale", "tfidf")
-    if "silo_weights" in given:
-        given["client_weights"] = dict(map(_weight, given.pop("silo_weights")))
-    _count_clusters(given)
-    given |= flags.get("solver", {})
+    if "n_clusters" not in given:
+        if not isinstance(given.get("clusters_per_silo"), dict):
+            raise click.UsageError(NO_NUMBER)
+        given["n_clusters"] = "auto"
+    elif isinstance(given["n_clusters"], str) and "clusters_per_silo" in given:
+        raise click.UsageError(f"-k {given['n_clusters']} finds one number for all silos; omit --clusters-per-silo")
+    given |= flags.get("set", {})
     try:
         if (promise := read_privacy(flags)) is not None:
             given["privacy"] = promise
-        model = FMTC.as_published(**given) if flags.get("as_published") else FMTC(**split_solver(given))
+        model = FMTC.as_published(**given) if flags.get("as_published") else FMTC(**by_view(given))
         is_open = isinstance(model.n_clusters, str)
         if is_open and not advises:
             raise ValueError(
                 f"-k {model.n_clusters} is for `fmtc fit` and `fmtc coordinate`; here, give the "
                 "number that `fmtc advise-k` says"
             )
-        model.settings(n_clusters=2 if is_open else None)
+        model._settings(n_clusters=2 if is_open else None)
         check_device(model.device)
     except InputError:  # a file of bounds that cannot be used
         raise
@@ -229,19 +233,10 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     return model
 
 
-def _count_clusters(given: dict[str, Any]) -> None:
-    """Numbers of clusters, as `FMTC` calls them."""
-    total, per_silo = given.get("n_clusters"), given.pop("clusters_per_silo", None)
-    if total is None and not isinstance(per_silo, dict):
-        raise click.UsageError(NO_NUMBER)
-    if per_silo is not None:
-        if isinstance(total, str):
-            raise click.UsageError(f"-k {total} finds one number for all silos; omit --clusters-per-silo")
-        given |= {"n_clusters": per_silo, "n_concepts": total}
-
-
 def _read_per_silo(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
-    """One number for all silos, or a mapping of silo to number; None: not given."""
+    """One number for all silos, "auto", or a mapping of silo to number; None: not given."""
+    if texts == ("auto",):
+        return "auto"
     pairs = [text.rpartition("=")[::2] for text in texts]
     found = dict(pairs)
     if len(found) < len(pairs) or ("" in found and len(found) > 1) or not all(map(str.isdecimal, found.values())):
@@ -255,6 +250,11 @@ def bind_bounds(model: FMTC, path: Path | None, schema: Schema | None) -> None:
     if path is not None and schema is not None:
         names = [column.name for column in schema.columns if not column.levels]
         model.privacy = replace(model.privacy, bounds=read_bounds(path, names))
+
+
+def weights_of(settings: Mapping[str, Any]) -> dict[str, float] | None:
+    """The weights of silos that were given."""
+    return dict(map(_weight, settings["silo_weights"])) or None
 
 
 def _weight(text: str) -> tuple[str, float]:

@@ -16,11 +16,12 @@ from ..artifacts.published import JoinKit, read_kit, write_kit
 from ..artifacts.runs import CONSENSUS_REPORT, model_folder, schema_of
 from ..describe import presence_of
 from ..errors import DataError, InputError, listed
-from ..estimator import FMTC, load, read_settings
+from ..estimator import FMTC, Fitted
+from ..loading import load, read_settings
 from ..models.shared import Shared
 from ..protocol.home import ALONE, FEDERATED
 from ..protocol.method import ClientResult
-from ..rows import NAMELESS, client_name
+from ..rows import NAMELESS, silo_name
 from ..runtime.conductor import read_record
 from ..runtime.driver import RunRecord
 from ..schema import Schema
@@ -39,7 +40,7 @@ def shared_of(model: FMTC) -> Shared:
     """What the silos of a model have in common, or an `InputError` that says why it is not known."""
     if any(own.is_public for own in model._models.values()):
         raise InputError("this is the model of a private run, which is public as it is: hand on its folder instead")
-    shared: Shared | None = getattr(model, "_shared", None)
+    shared = model._fitted.shared
     if shared is None:
         raise InputError(
             "this model does not know what its silos have in common: it is of one silo of a federation or of a "
@@ -51,7 +52,7 @@ def shared_of(model: FMTC) -> Shared:
 def kit_of(model: FMTC, names: Mapping[int, str] | None = None) -> JoinKit:
     """What a newcomer gets of a fitted model."""
     shared = shared_of(model)
-    settings = replace(model.settings(), view=shared.view)  # as it was chosen
+    settings = replace(model._settings(), view=shared.view)  # as it was chosen
     columns = getattr(model, "feature_names_in_", None)
     given = {} if names is None else {int(j): str(name) for j, name in names.items()}
     unknown = [j for j in given if not 0 <= j < shared.n_clusters]
@@ -104,7 +105,7 @@ def _of_coordinator(path: Path, text_column: str | None) -> FMTC:
     check_form(path / "report.json", report, CONSENSUS_REPORT)
     params = {name: value for name, value in report["settings"].items() if name != "as_published"}
     model = read_settings(path / "report.json", params)
-    model._models, model._shared = {}, shared
+    model._fitted = Fitted({}, shared=shared)
     model.n_features_in_ = int(about.get("n_features") or 0) or (0 if shared is None else shared.n_columns)
     if text_column is not None:
         model.text_recipe_ = TextRecipe(text_column)
@@ -149,8 +150,8 @@ def join_later(
     Returns
     -------
     FMTC
-        Fitted, with one client. `joined_` says how it came about: `agreement`, `guided`, `reason`, `moved` (share of
-        rows in another cluster than alone) and `likeness` of each cluster to the cluster of its number.
+        Fitted, with one silo. `run_.joined` says how it came about: `agreement`, `guided`, `reason`, `moved` (share of
+        rows in another cluster than alone) and `likeness` of each cluster to the common one of its number.
 
     Raises
     ------
@@ -172,31 +173,30 @@ def join_later(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     kit = model.publish(folder + "/kit")
     ...     late = fmtc.join_later(kit, clinic(10, 0.2), name="d", random_state=0)
-    >>> late.joined_.guided, late.joined_.agreement
+    >>> late.run_.joined.guided, late.run_.joined.agreement
     (True, 1.0)
-    >>> bool((late.predict(np.eye(3) * 6) == model.predict(np.eye(3) * 6, clients="a")).all())
+    >>> bool((late.predict(np.eye(3) * 6) == model.predict(np.eye(3) * 6, silos="a")).all())
     True
     """
     if not (isinstance(guide, bool | np.bool_) or (isinstance(guide, str) and guide == "auto")):
         raise ValueError(f"guide must be one of {', '.join(map(repr, GUIDES))}, got {guide!r}")
-    name = client_name(name)
+    name = silo_name(name)
     if name in NAMELESS:
         raise DataError(f"the newcomer has no name: {name!r}")
     where = "the kit" if isinstance(kit, JoinKit) else str(kit)
     kit = kit if isinstance(kit, JoinKit) else read_kit(kit)
     model = _unfitted(where, kit).set_params(random_state=random_state)
-    model.client_ids_, model._models = [name], {name: None}
+    model._fitted = Fitted({name: None})  # type: ignore[dict-item]
     ((rows, _),) = model._parts(X, None, reset=False).values()
     if sp.issparse(rows) and kit.published.is_dense:
         raise DataError("X is sparse, and the federation's rows are not: give a dense array, such as X.toarray()")
-    joined, found = newcomer(name, rows, kit.published, model.settings(), guide)
+    joined, found = newcomer(name, rows, kit.published, model._settings(), guide)
     F = getattr(found.client, "F", None)
     embedding = None if F is None else np.asarray(F)
     result = ClientResult(found.model, found.labels, embedding, choice=FEDERATED if joined.guided else ALONE)
-    model._adopt(RunRecord((), None, joined.reason), {name: result}, n_iter=0)
+    model._adopt(RunRecord((), None, joined.reason, joined=joined), {name: result}, n_iter=0)
     if kit.text is not None:
         model.text_recipe_ = kit.text
-    model.joined_ = joined
     return model
 
 
@@ -214,36 +214,36 @@ def _unfitted(where: str, kit: JoinKit) -> FMTC:
 # ---------------------------------------------------------------------------------------------------------- update
 
 
-def update(model: FMTC, X: Any, clients: Any, keep_last: int | None) -> FMTC:
-    """Go on with the rows that count now; see `FMTC.partial_fit`."""
+def update(model: FMTC, X: Any, silos: Any, keep_last: int | None) -> FMTC:
+    """Go on with the rows that count now; see `FMTC.update`."""
     if keep_last is not None:
         check_number("keep_last", keep_last, Integral, "None or a whole number of at least 1", lambda v: v >= 1)
-    parts = model._parts(X, clients, reset=False)
+    parts = model._parts(X, silos, reset=False)
     for cid in parts:
         if why := model._models[cid].why_final:
             raise InputError(f"the model of {cid!r} cannot go on: {why}")
     rows = {cid: Xt if keep_last is None else Xt[-int(keep_last) :] for cid, (Xt, _) in parts.items()}
-    shared: Shared | None = model._shared
-    settings = replace(model.settings(), view=model.view_)
-    found = updated(rows, {cid: model._models[cid] for cid in rows}, shared, settings)
-    model._models = dict(model._models) | {cid: one.model for cid, one in found.clients.items()}
-    model._shared = found.shared
-    for name in ("embedding_", "influence_", "influence_ids_", "agreement_", "joined_", "_fitted_on"):
-        model.__dict__.pop(name, None)
-    if found.shared is not None and found.shared.Z is not None:
-        model.consensus_ = found.shared.Z
-    if found.shared is not None and found.shared.mixture is not None:
-        model.kappa_ = found.shared.kappa
+    before, settings = model._fitted, replace(model._settings(), view=model.view_)
+    found = updated(rows, {cid: before.models[cid] for cid in rows}, before.shared, settings)
+    models = {**before.models, **{cid: one.model for cid, one in found.clients.items()}}
+    model.__dict__.pop("embedding_", None)
     model.labels_ = np.empty(sum(Xt.shape[0] for Xt, _ in parts.values()), np.int64)
+    presence = dict(before.presence)
     for cid, (Xt, places) in parts.items():
-        model.labels_[places] = model._models[cid].assign(Xt)
-        if cid in model._presence:
-            model._presence = model._presence | {cid: presence_of(model.labels_[places], model._k)}
+        model.labels_[places] = models[cid].assign(Xt)
+        if cid in presence:
+            presence[cid] = presence_of(model.labels_[places], model._k)
     sizes = {cid: np.bincount(one.labels, minlength=model._k) for cid, one in found.clients.items()}
-    model._sizes = getattr(model, "_sizes", {}) | sizes
-    model.choice_ = getattr(model, "choice_", {}) | dict.fromkeys(rows, FEDERATED)
-    model.history_, model.received_, model.n_iter_, model.converged_ = [], [], 1, None
-    model.stopped_because_ = f"went on from the model of before, with new rows of {listed(rows)}"
+    model._fitted = replace(
+        before, models=models, presence=presence, shared=found.shared, sizes={**before.sizes, **sizes}, seen=None
+    )
+    common: dict[str, Any] = {}
+    if found.shared is not None:
+        known = {"consensus": found.shared.Z, "kappa": found.shared.mixture and found.shared.kappa}
+        common = {name: value for name, value in known.items() if value is not None}
+    why = f"went on from the model of before, with new rows of {listed(rows)}"
+    result = RunRecord((), None, why, common=common, why=model.view_reason_, held=model.run_.held, shared=found.shared)
+    model._remember(result, 1, choices={**model.run_.choices, **dict.fromkeys(rows, FEDERATED)})
     return model
 
 

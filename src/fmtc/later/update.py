@@ -88,7 +88,7 @@ def _graph_common(model: GraphModel, shared: GraphShared | None, silo: Silo) -> 
         ridge = float(shared.rho / (2 * shared.omega[t] * silo.settings.alpha))
         return GraphCommon(shared, anchor, ridge, shared.scale, mixture=mixture)
     W = model.W if model.stretch is None or model.lift is not None else model.W * model.stretch[:, None]
-    ridge = silo.settings.solver.ridge if model.lift is None else RIDGE
+    ridge = silo.settings.ridge if model.lift is None else RIDGE
     return GraphCommon(model.units, W, ridge, is_unit=True, mixture=mixture)
 
 

@@ -24,8 +24,8 @@ LATER = {"optional": True}  # of a field that older files of models do not have:
 BLOCK = 8_192  # new rows projected at a time: what is made on the way stays in cache, and is worth a thread
 TRACE = 1e-6  # share below which a model has no rows in a concept
 NOT_CALIBRATED = (
-    'the model is not calibrated: fit with Solver(calibration="folds") (`fmtc fit --calibrate`), or call '
-    "calibrate(X) on the model that was fitted, with its rows"
+    "the model is not calibrated: call calibrate() on the model that was fitted, with its rows, or fit with "
+    "`fmtc fit --calibrate`"
 )
 NO_CALIBRATION = "models of private runs are not calibrated: they have no confidence, and cannot test for drift"
 MOST = 1e6  # log-odds where there is no second cluster

@@ -126,7 +126,7 @@ class GraphShared(Shared):
         """The coupling that the run chose, where the settings of an estimator left it open."""
         if model.coupling != "auto":
             return None
-        name: str = model.settings(n_clusters=self.n_clusters).coupling_of(self.words)
+        name: str = model._settings(n_clusters=self.n_clusters).coupling_of(self.words)
         return name
 
     def levels(self, settings: Settings) -> tuple[int, ...]:
@@ -146,13 +146,13 @@ class GraphShared(Shared):
             W[:, :, self.client_ids.index(cid)] = to_numpy(client.W)
         T = W + self.Y / self.rho
         coupling = whole if self.has is None else Partial(whole, self.has)
-        Z = np.array(coupling.prox(T, self.beta / self.rho, settings.solver.schatten_p).separate_from(T).Z)
+        Z = np.array(coupling.prox(T, self.beta / self.rho, settings.schatten_p).separate_from(T).Z)
         return replace(self, W=W, Z=Z, Y=self.rho * (T - Z))
 
     def published(self, settings: Settings) -> Published:
         """The mean consensus, and what forms the clusters."""
         about = super().published(settings)
-        if not settings.solver.align or (self.mixture is None and self.centers is None):
+        if not settings.align or (self.mixture is None and self.centers is None):
             raise InputError(
                 "this run cannot be published: its silos have no common frame (align=False), so that means over them "
                 "say nothing"
@@ -191,7 +191,7 @@ class MixtureShared(Shared):
 
     def pool(self, settings: Settings) -> Pool:
         """As in the run."""
-        return Pool(spread=settings.solver.spread)
+        return Pool(spread=settings.spread)
 
 
 # ------------------------------------------------------------------------------------------------------- published

@@ -30,7 +30,7 @@ POINTS = 5000  # rows of a silo that are drawn at most
 SILOS = 50  # lines of single silos that are drawn at most
 
 
-def embedding(model: FMTC, X: Any = None, *, clients: Any = None, names: Mapping[int, str] | None = None) -> Figure:
+def embedding(model: FMTC, X: Any = None, *, silos: Any = None, names: Mapping[int, str] | None = None) -> Figure:
     """Rows of each silo in a plane that all silos have in common, with the number of their cluster.
 
     The plane is that of the two principal directions of the projected rows; in the mixture view, of the rows in
@@ -40,7 +40,7 @@ def embedding(model: FMTC, X: Any = None, *, clients: Any = None, names: Mapping
     ----------
     model : FMTC
         Fitted.
-    X, clients
+    X, silos
         Rows, as in `FMTC.explain`.
     names : mapping of int to str, optional
         Names of clusters, for the legend.
@@ -59,7 +59,7 @@ def embedding(model: FMTC, X: Any = None, *, clients: Any = None, names: Mapping
     1
     """
     plt = _pyplot()
-    rows, places, found = model._labelled(X, clients)
+    rows, places, found = model._labelled(X, silos)
     labels = {name: found[places[name]] for name in rows}
     rng = np.random.default_rng(0)
     chosen = {name: np.sort(rng.permutation(len(y))[:POINTS]) for name, y in labels.items()}
@@ -150,7 +150,7 @@ def shares(what: FMTC | Explanation, *, names: Mapping[int, str] | None = None, 
         given = what.names | dict(names or {})
     else:
         check_is_fitted(what)
-        sizes, given = dict(getattr(what, "_sizes", {})), dict(names or {})
+        sizes, given = dict(what._fitted.sizes), dict(names or {})
         if not sizes:
             raise DataError("this model was loaded and knows no rows: draw what its explain(X) returns")
     lines = max(len(sizes), *(len(part) for part in sizes.values()))
@@ -232,15 +232,15 @@ def history(model: FMTC, *, ax: Axes | None = None) -> Axes:
         That of the objective.
     """
     check_is_fitted(model)
-    if not model.history_:
+    if not model.run_.rounds:
         raise DataError("this model does not know its rounds: only the coordinator of a federation sees them")
     ax = _axes(ax, 6, 3.2)
-    rounds = [record.round_no for record in model.history_]
+    rounds = [record.round_no for record in model.run_.rounds]
     what = "minus log-likelihood per row" if model.view_ == "mixture" else "objective"
-    drawn = ax.plot(rounds, [record.objective for record in model.history_], color=COLOURS[0], label=what)
+    drawn = ax.plot(rounds, [record.objective for record in model.run_.rounds], color=COLOURS[0], label=what)
     ax.set(xlabel="round", ylabel=what)
     residuals = {
-        name: np.array([getattr(record, f"{name}_residual") for record in model.history_], dtype=float)
+        name: np.array([getattr(record, f"{name}_residual") for record in model.run_.rounds], dtype=float)
         for name in ("primal", "dual")
     }
     if any(np.isfinite(values).any() for values in residuals.values()):

@@ -33,7 +33,8 @@ class Floor:
 
     Examples
     --------
-    >>> from fmtc import Privacy, Settings
+    >>> from fmtc import Privacy
+    >>> from fmtc.settings import Settings
     >>> from fmtc.privacy.floor import Floor
     >>> Floor.read("sums").check(Settings(privacy="sums", view="mixture"))
     >>> Floor.read("epsilon=2").check(Settings(privacy=Privacy(epsilon=2, delta=0.0049, bounds=(0, 1))))

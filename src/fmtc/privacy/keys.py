@@ -26,7 +26,7 @@ from ..artifacts.lines import last_of, put
 from ..errors import RefusedError, TrustError
 from ..linalg import fixed
 from ..protocol.base import Message, pack, value_digest
-from ..protocol.method import dotted, method_of
+from ..protocol.method import method_of
 from ..protocol.sums.cards import CODE, Card
 from ..protocol.sums.masking import FEWEST, Masked, Masking, encoded, layout_of
 from .floor import Floor
@@ -53,7 +53,7 @@ def settings_digest(method: str, settings: Any) -> str:
     Settings that a resumed run may change, such as `max_iter`, do not count.
     """
     free = method_of(method).changeable
-    decided = {name: value for name, value in dotted(jsonable(asdict(settings))).items() if name not in free}
+    decided = {name: value for name, value in jsonable(asdict(settings)).items() if name not in free}
     return hashlib.sha256(json.dumps({"method": method, "settings": decided}, sort_keys=True).encode()).hexdigest()
 
 

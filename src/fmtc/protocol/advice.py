@@ -92,7 +92,7 @@ def advice_settings(settings: Settings, k_range: tuple[int, int] | None) -> Advi
     own = {f.name: getattr(settings, f.name) for f in fields(Settings)}
     low, high = k_range or (2, MOST)
     lowest = {"n_clusters": high, "lowest": low, "fixed": k_range is not None}
-    return AdviceSettings(**own | lowest | {"view": "graph", "solver": replace(settings.solver, lift=False)})
+    return AdviceSettings(**own | lowest | {"view": "graph", "lift": False})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,19 +197,19 @@ class Spectrum(Phase):
     def reply(self, client: ClientState, ask: Any, settings: AdviceSettings, round_no: int) -> tuple[AdviceClient, Any]:
         """The graph, its lowest eigenvalues and its large parts."""
         refuse_unscaled(client, settings)
-        solver, cid, ks = settings.solver, client.client_id, tuple(int(k) for k in ask.ks)
+        cid, ks = client.client_id, tuple(int(k) for k in ask.ks)
         rows = with_rows(client, settings).rows
         if rows.shape[0] > ROWS:  # here and not earlier: sums over all rows less sums over some would tell of the rest
             some = stream(settings.seed, cid, "advice").choice(rows.shape[0], ROWS, replace=False)
             rows = replace(rows, X=rows.X[np.sort(some)])
         if rows.shape[0] < ROWS_PER_CLUSTER * ks[-1]:
             raise DataError(f"client {cid!r} has {rows.shape[0]} rows, too few to look for {ks[-1]} clusters")
-        graph = build_graph(rows.X, solver.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
+        graph = build_graph(rows.X, settings.n_neighbors, settings.bandwidth, settings.nonmutual_weight)
         F = spectral_start(graph, ks[-1] + 1, stream(settings.seed, cid, "start"))
         lam = np.einsum("ij,ij->j", F, graph.to_client_order(graph.laplacian @ graph.to_graph_order(F)))
         lam = np.maximum.accumulate(np.clip(lam, 0.0, 2.0).astype(np.float64))
         found = become(client, AdviceClient, evidence=Evidence(np.array(ks), lam))
-        return found, self.Answer(eigenvalues=lam, parts=large_parts(rows.X, solver.n_neighbors))
+        return found, self.Answer(eigenvalues=lam, parts=large_parts(rows.X, settings.n_neighbors))
 
     def impossible(self, server: AdviceServer, client_id: str, answer: Any, settings: Any) -> str | None:
         """Eigenvalues that no normalised Laplacian has, and others than asked for."""

@@ -116,8 +116,7 @@ def _looked_at(client: Counted, settings: Settings, limit: int) -> Array:
 
 def _plain(client: Counted, settings: Settings) -> Silo:
     """The silo with plain k-means at the end; with it, and with the units of the run, `MIN_GAIN` was chosen."""
-    solver = replace(settings.solver, final="kmeans")
-    return Silo(client.client_id, client.k, replace(settings, view="graph", solver=solver))
+    return Silo(client.client_id, client.k, replace(settings, view="graph", final="kmeans"))
 
 
 PROBE = Probe()

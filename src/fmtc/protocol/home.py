@@ -44,13 +44,13 @@ def compares(server: ServerState, settings: Settings) -> bool | None:
     They do where they always do, where the server held somebody, and where it sees sums only and can hold nobody.
     """
     doubtful = bool(server.held) or settings.privacy is not None
-    wanted = settings.solver.exit is True or (settings.solver.exit == "auto" and doubtful)
+    wanted = settings.exit is True or (settings.exit == "auto" and doubtful)
     return True if wanted and len(server.client_ids) > 1 else None
 
 
 def is_compared(client: ClientState, asked: bool | None, settings: Settings) -> bool:
     """Whether a client compares: its settings decide, and where they leave it open, what the server says."""
-    wanted = settings.solver.exit
+    wanted = settings.exit
     return not client.on_trial and (wanted is True or (wanted == "auto" and bool(asked)))
 
 
@@ -146,7 +146,7 @@ def graph_common(client: Numbered, common: Common | None, concepts: Array | None
 def with_calibration(client: Any, settings: Settings) -> Any:
     """The client with a calibrated model, where its settings ask for it; a warning where it has too few rows."""
     model: Any = client.model
-    if client.on_trial or settings.solver.calibration != "folds":
+    if client.on_trial or not settings.calibrate:
         return client
     try:
         found = calibrated(client.home, client.X, model)

@@ -173,14 +173,6 @@ def view_method(view: str, privacy: Any = None) -> Method:
     return method_of(name if privacy is None else f"{name}-sums")
 
 
-def dotted(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Settings by name, those inside others with a dot: ``{"solver": {"ridge": 1}}`` is ``{"solver.ridge": 1}``."""
-    found: dict[str, Any] = {}
-    for name, value in document.items():
-        found |= dotted(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
-    return found
-
-
 def method_of(name: str) -> Method:
     """The method of this name."""
     where = METHODS.get(name)

@@ -56,7 +56,7 @@ def _graph_shared(server: Finished | Framed, about: dict[str, Any], settings: An
 
 def _mean_centers(server: Finished, settings: Any) -> Array | None:
     """Mean of the clients' centres of each concept, over those that have it; None without a common frame."""
-    if not settings.solver.align or not server.centers:
+    if not settings.align or not server.centers:
         return None
     ids = heard(server, server.centers)
     has = np.array([server.orders[cid] >= 0 for cid in ids])
@@ -112,7 +112,7 @@ def server_atlas(server: ServerState, settings: Settings) -> Atlas | None:
     alone = set(found) == {ALL}
     lifted = server.lifted and not mixes
     return draw(
-        found, None if lifted else Features(levels=levels, is_text=is_text), matched=settings.solver.align,
+        found, None if lifted else Features(levels=levels, is_text=is_text), matched=settings.align,
         notes=[COLUMNS, *([SUMMED] if alone else [])], silos=not alone, held=server.held,
     )  # fmt: skip
 

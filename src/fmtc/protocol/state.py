@@ -110,7 +110,7 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
     if settings.levels and len(settings.levels) != X.shape[1]:
         raise DataError(f"client {client_id!r} has {X.shape[1]} columns, but this run has {len(settings.levels)}")
     scaling = None
-    if settings.scale == "client":
+    if settings.scale == "silo":
         scaling = standardize(moments(expanded(X, settings.levels)), settings.levels)
     client = ClientState(client_id, X, k, scaling=scaling, device=device)
     return with_rows(client, settings) if settings.view == "graph" else client
@@ -179,7 +179,7 @@ def rows_of(X: Any, scaling: Scaling | None, settings: Settings, device: str, li
     S = to_device(_without_holes(S) if scaling is None else scaling.apply(S), device)
     if lift is not None:
         return Rows(lift.apply(S))
-    centre = settings.solver.center_features
+    centre = settings.center_features
     if centre == "auto":
         centre = not sp.issparse(S) and settings.scale != "tfidf"
     return Rows(S, column_means(S) if centre else None)
@@ -293,7 +293,7 @@ def shared_width(features: Mapping[str, int]) -> int:
 def refuse_weights(weights: Weights) -> None:
     """Raise `InputError` for weights in a run of which the server sees sums only, so that it cannot weigh anybody."""
     if weights is not None:
-        raise InputError("client_weights cannot be used with privacy: the server sees sums, in which all count alike")
+        raise InputError("silo_weights cannot be used with privacy: the server sees sums, in which all count alike")
 
 
 def client_weights(ids: Sequence[str], weights: Weights) -> Array:
@@ -303,12 +303,12 @@ def client_weights(ids: Sequence[str], weights: Weights) -> Array:
     unknown, missing = sorted(set(weights) - set(ids)), sorted(set(ids) - set(weights))
     if unknown or missing:
         raise InputError(
-            f"client_weights must name each client once; missing: {missing or 'none'}, unknown: {unknown or 'none'}"
+            f"silo_weights must name each silo once; missing: {missing or 'none'}, unknown: {unknown or 'none'}"
         )
     given: list[Any] = list(weights.values())
     for weight in given:
         if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < float(weight) < float("inf"):
-            raise InputError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
+            raise InputError(f"silo_weights must be finite numbers above 0, got {dict(weights)}")
     omega = np.array([weights[cid] for cid in ids], dtype=float)
     return omega / omega.sum()
 

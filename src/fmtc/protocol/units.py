@@ -116,7 +116,7 @@ class Moments(Phase):
         if settings.scale == "tfidf":
             return agreed_words(server, sum(sums.values(), np.zeros(width, int)), settings)
         parts = {cid: scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said}
-        if settings.solver.contains:
+        if settings.contains:
             server, near = set_aside(server, parts, _far(list(parts.values()), settings))
             parts = {cid: parts[cid] for cid in near}
         in_one_unit = bool(said) and all(answer.in_one_unit for answer in said.values())
@@ -134,7 +134,7 @@ def agreed(server: ServerState, pooled: scaling.Moments, in_one_unit: bool, sett
 
 def agreed_words(server: ServerState, counts: Array, settings: Settings) -> ServerState:
     """The server with weights of words, from the number of rows that hold each."""
-    words = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
+    words = scaling.tfidf(server.n_samples, counts, settings.max_features)
     units = replace(server, scaling=words, n_features=len(words.stretch), wide=True, words=True)
     return by_columns(units, settings)
 
@@ -163,7 +163,7 @@ def _units(pooled: scaling.Moments, in_one_unit: bool, settings: Settings) -> sc
     )
     if wanted:
         return scaling.standardize(pooled, settings.levels)
-    if settings.view == "graph" or settings.scale == "client" or pooled.means is None:
+    if settings.view == "graph" or settings.scale == "silo" or pooled.means is None:
         return None
     return scaling.Scaling(np.ones_like(pooled.means), pooled.means)  # a mixture's coordinates begin at the mean
 
@@ -175,8 +175,8 @@ def numbers_of(server: ServerState, settings: Settings) -> int:
 
 def _lifts(pooled: scaling.Moments, units: scaling.Scaling, settings: Settings) -> bool:
     """Whether the graph view lifts columns: few numbers in common units, none of which is 0 or 1 only."""
-    wanted, d = settings.solver.lift, len(pooled.squares)
-    if wanted is False or units.shift is None or settings.has_categories or settings.solver.rho is not None:
+    wanted, d = settings.lift, len(pooled.squares)
+    if wanted is False or units.shift is None or settings.has_categories or settings.rho is not None:
         return False
     if (units.stretch == 1).all() and not (pooled.squares == 0).all():
         return False  # not standardised
@@ -253,7 +253,7 @@ class Rescale(Phase):
         units = scaling.Scaling(ask.stretch, ask.shift, ask.keep)
         lift = None
         if ask.lift:
-            if settings.solver.lift is False:
+            if settings.lift is False:
                 raise RefusedError("the server wants to lift columns in a run that does not lift them")
             lift = common_lift(d, settings)
         saved = next((kind for kind in (Embedded, Tallied) if isinstance(client, kind)), ClientState)

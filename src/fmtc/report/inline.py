@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 def write_report(
     model: FMTC,
     path: str | Path,
-    X: Any,
+    X: Any = None,
     *,
-    clients: Any = None,
+    silos: Any = None,
     names: Mapping[int, str] | None = None,
     gain: bool = False,
 ) -> Path:
-    """Write the page of a fitted model and some rows; `FMTC.report`.
+    """Write a page for the browser: what the clusters are, each silo's share, maps of the rows, how the run went.
+
+    Needs ``pip install 'fmtc[report]'``. The page shows rows as points: keep it where they may be seen.
 
     Parameters
     ----------
@@ -42,8 +44,8 @@ def write_report(
         Fitted.
     path : path
         File to write; replaced if it exists.
-    X, clients
-        Rows, as in `FMTC.explain`.
+    X, silos
+        As in `FMTC.explain`.
     names : mapping of int to str, optional
         Names of clusters.
     gain : bool
@@ -53,26 +55,35 @@ def write_report(
     Returns
     -------
     Path
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fmtc
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = fmtc.write_report(fmtc.FMTC(3, random_state=0).fit(X), folder + "/page.html")
+    ...     page.name
+    'page.html'
     """
     needs_jinja()
     path = Path(path)
-    rows, places, flat = model._labelled(X, clients)
+    rows, places, flat = model._labelled(X, silos)
     columns = tuple(map(str, model.feature_names_in_)) if hasattr(model, "feature_names_in_") else None
-    silos = [Silo(name, Xt, columns, np.arange(Xt.shape[0])) for name, Xt in rows.items()]
+    tables = [Silo(name, Xt, columns, np.arange(Xt.shape[0])) for name, Xt in rows.items()]
     F = getattr(model, "embedding_", None)
     fitted_on = F is not None and np.array_equal(model.labels_, flat)  # its own rows
     embeddings = [np.asarray(F)[places[name]] if fitted_on else None for name in rows]
     model = _with_plain_rows(model)
-    results = runs.results(model, silos, POINTS, labels=[flat[places[name]] for name in rows])
-    seconds = float(sum(record.seconds for record in model.history_))
+    results = runs.results(model, tables, POINTS, labels=[flat[places[name]] for name in rows])
+    seconds = float(sum(record.seconds for record in model.run_.rounds))
     report = runs.report(model, results, files=[], as_published=False, seconds=seconds, notes=[])
     explanation, atlas = runs.told(model, results, report)
     explanation = explanation.renamed(names or {})
     more = {"projection": runs.projection(results),
             "details": study(model, results, embeddings=embeddings, gain=gain)}  # fmt: skip
-    history = [asdict(record) for record in model.history_]
+    history = [asdict(record) for record in model.run_.rounds]
     run = Run(path.stem, jsonable(report | more), model, jsonable(history), explanation,
-              atlas.renamed(explanation.names), model.n_features_in_, model.n_concepts_)  # fmt: skip
+              atlas.renamed(explanation.names), model.n_features_in_, model.n_clusters_)  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     write_page(summary_of(run), path)
     return path
@@ -104,20 +115,20 @@ def model_html(model: FMTC) -> str:
     >>> "30 rows" in model_html(model)
     True
     """
-    sizes: Mapping[str, Any] = getattr(model, "_sizes", {})
-    sizes = {name: sizes[name] for name in model.client_ids_ if name in sizes}
+    sizes: Mapping[str, Any] = model._fitted.sizes
+    sizes = {name: sizes[name] for name in model.silos_ if name in sizes}
     rows = sum(int(part.sum()) for part in sizes.values())
-    m, d = len(model.client_ids_), model.n_features_in_
+    m, d = len(model.silos_), model.n_features_in_
     of = f", {rows:,} rows" if sizes else ""
-    head = f"{m} silo{'s' if m > 1 else ''}{of} of {d:,} columns, {model.n_concepts_} clusters"
-    ended = f" How it ended: {html.escape(model.stopped_because_)}." if model.stopped_because_ else ""
+    head = f"{m} silo{'s' if m > 1 else ''}{of} of {d:,} columns, {model.n_clusters_} clusters"
+    ended = f" How it ended: {html.escape(model.run_.stopped_because)}." if model.run_.stopped_because else ""
     if sizes:
-        heads = [("silo", True), ("rows", False), *((str(j), False) for j in range(model.n_concepts_))]
+        heads = [("silo", True), ("rows", False), *((str(j), False) for j in range(model.n_clusters_))]
         lines = [[name, f"{int(part.sum()):,}", *_shares(part)] for name, part in list(sizes.items())[:SHOWN]]
         notes = [f"and {len(sizes) - SHOWN} more silos"] if len(sizes) > SHOWN else []
         table = html_table(heads, lines, [*notes, ABOUT])
     else:
-        table = f"<p>silos: {html.escape(', '.join(model.client_ids_[:SHOWN]))}</p>"
+        table = f"<p>silos: {html.escape(', '.join(model.silos_[:SHOWN]))}</p>"
     return (
         f"<div><p><b>FMTC</b>, fitted: {head}.{ended}</p>{table}"
         f"<details><summary>settings</summary><pre>{html.escape(repr(model))}</pre></details></div>"

@@ -19,7 +19,7 @@ from ..kernels.graph import knn_affinity
 from ..linalg.threads import one_thread
 from ..metrics import clustering_accuracy
 from ..protocol.sums.masking import FEWEST
-from ..settings import Privacy, Solver
+from ..settings import Graph, Privacy
 
 Array = np.ndarray
 
@@ -121,7 +121,7 @@ class _Scored:
 
 def _scored(model: FMTC, results: Sequence[SiloResult]) -> dict[str, _Scored]:
     """The silos that can spare a fifth of their rows, divided into fifths."""
-    rng, settings, found = np.random.default_rng(model.random_state), model.settings(), {}
+    rng, settings, found = np.random.default_rng(model.random_state), model._settings(), {}
     for result in results:
         name, n = result.silo.name, len(result.labels)
         k = settings.clusters_of(name)
@@ -147,7 +147,7 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
         for fold in range(n_folds):
             left = {name: X[scored[name].fold != fold] if name in scored else X for name, X in rows.items()}
             found.append([
-                [one.scores(fits[name].predict(rows[name], clients=name), fold) for name, one in scored.items()]
+                [one.scores(fits[name].predict(rows[name], silos=name), fold) for name, one in scored.items()]
                 for fits in _fits(model, left)
             ])  # fmt: skip
     scores, acc = np.moveaxis(np.array(found), -1, 0)  # each fold x model x silo
@@ -166,14 +166,13 @@ def _fits(model: FMTC, rows: Mapping[str, Any]) -> list[Mapping[str, FMTC]]:
 
     All of it happens here: a silo alone needs no privacy, and few held-out rows are no reason to refuse.
     """
-    privacy, settings = model.privacy if len(rows) >= FEWEST else None, model.settings()
+    privacy, settings = model.privacy if len(rows) >= FEWEST else None, model._settings()
     if isinstance(privacy, Privacy):
         privacy = replace(privacy, accept_weak=True)
-    concepts = None if settings.own_clusters is None else model.n_concepts_
-    together = clone(model).set_params(verbose=0, privacy=privacy, n_concepts=concepts).fit(rows)
+    together = clone(model).set_params(verbose=0, privacy=privacy, n_clusters=model.n_clusters_).fit(rows)
     fits: list[Mapping[str, FMTC]] = [dict.fromkeys(rows, together)]
     if len(rows) > 1:
-        alone = {"privacy": None, "n_concepts": None}
+        alone = {"privacy": None, "clusters_per_silo": None}
         fits.append({
             name: clone(together).set_params(n_clusters=settings.clusters_of(name), **alone).fit({name: X})
             for name, X in rows.items()
@@ -183,9 +182,9 @@ def _fits(model: FMTC, rows: Mapping[str, Any]) -> list[Mapping[str, FMTC]]:
 
 def _graph(model: FMTC, name: str, X: Any) -> Any:
     """Neighbours among all rows of a silo, in the units that the model looks at."""
-    solver = Solver() if model.solver is None else model.solver
+    graph = model.graph or Graph()
     X = model._models[name].scaled(X)
-    return knn_affinity(X, solver.n_neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight)
+    return knn_affinity(X, graph.n_neighbors, graph.bandwidth, nonmutual_weight=graph.nonmutual_weight)
 
 
 def stays(affinity: Any, labels: Array, kept: Array, k: int) -> float:
@@ -224,7 +223,7 @@ def _points(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str, A
     """For the shown rows: how sure their cluster is, and a place on a common map of all silos."""
     E = np.vstack([result.view for result in results])
     ends = np.cumsum([len(result.shown) for result in results])[:-1]
-    flat = _map(E, model) if model.n_concepts_ > 2 else None
+    flat = _map(E, model) if model.n_clusters_ > 2 else None
     maps = np.split(flat, ends) if flat is not None else [None] * len(results)
     points: dict[str, dict[str, Any]] = {}
     for result, place in zip(results, maps, strict=True):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..artifacts.files import check_form, check_schema, read_json, read_tensors
-from ..artifacts.models import ROUND
+from ..artifacts.models import ROUND, current_settings
 from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, read_explanation
 from ..describe import Atlas, Explanation
 from ..errors import FileError
-from ..estimator import FMTC, load, load_atlas, read_settings
+from ..estimator import FMTC
+from ..loading import load, load_atlas, read_settings
 
 
 def read_report(folder: Path) -> dict[str, Any]:
@@ -25,9 +25,9 @@ def read_report(folder: Path) -> dict[str, Any]:
     leads = isinstance(report, dict) and report.get("kind") == "fmtc consensus report"
     check_schema(file, report, "fmtc consensus report" if leads else "fmtc report", REPORT_FORMAT)
     check_form(file, report, CONSENSUS_REPORT if leads else REPORT)
-    known = inspect.signature(FMTC).parameters
-    read_settings(file, {name: value for name, value in report["settings"].items() if name in known})
-    return dict(report)
+    settings = current_settings(report["settings"])
+    read_settings(file, settings)
+    return {**report, "settings": settings}
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,16 @@ def open_run(folder: Path, report: Mapping[str, Any]) -> Run:
         raise FileError(f"{folder} does not say what its clusters are: it was written by an older version; fit again")
     _check_parts(folder / "report.json", report, model, explanation)
     atlas = load_atlas(folder)
-    return Run(title, report, model, history, explanation, atlas, report["n_features"], model.n_concepts_)
+    return Run(title, report, model, history, explanation, atlas, report["n_features"], model.n_clusters_)
 
 
 def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, explanation: Explanation) -> None:
     """Refuse a report that does not fit its model, or whose parts do not fit each other."""
-    silos, k = {line["silo"]: line for line in report["silos"]}, model.n_concepts_
+    silos, k = {line["silo"]: line for line in report["silos"]}, model.n_clusters_
     shown, more = report["projection"], report.get("details", {}).get("points", {})
     sizes = [(line["cluster_sizes"], line["rows"]) for line in report["silos"]]
     fits = {
-        "silos are not those of the model": sorted(silos) == sorted(model.client_ids_),
+        "silos are not those of the model": sorted(silos) == sorted(model.silos_),
         "cluster sizes do not fit": all(len(of) == k and sum(of) == rows > 0 for of, rows in sizes),
         "explanation is of other clusters": len(explanation.clusters) == k and set(explanation.silos) == set(silos),
         "points do not fit": set(more) <= set(shown) == set(silos)

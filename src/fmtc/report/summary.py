@@ -15,7 +15,7 @@ from ..artifacts.runs import of_one_silo
 from ..describe import Atlas, Cluster, Explanation, Histogram, empty_clusters_sentence, percents_of
 from ..estimator import FMTC
 from ..protocol.base import LETTERS
-from ..settings import Solver
+from ..settings import SHARED, Graph
 from ..tables.reading import Reading
 from .run import Run, open_run, read_report
 from .words import absences, atlas_words, findings, has, limited_words, run_words, verdict
@@ -271,14 +271,17 @@ def _points(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def _settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every setting of FMTC and then of its solver, in the order of their parameters; whether it is not the default."""
-    found = []
-    for of, kind, values in (("FMTC", FMTC, settings), ("Solver", Solver, settings.get("solver", {}))):
-        default = kind().get_params(deep=False)
-        names = [name for name in inspect.signature(kind).parameters if name in values and name != "solver"]
-        found += [
-            {"of": of, "name": name, "value": values[name], "changed": values[name] != default[name]} for name in names
-        ]
+    """Every setting of FMTC and then of its views, in the order of their parameters; whether it is not the default."""
+    default = FMTC().get_params(deep=False) | Graph().get_params()
+    names = [*inspect.signature(FMTC).parameters, *inspect.signature(Graph).parameters]
+    of_view = dict.fromkeys(Graph().get_params(), "Graph")
+    if settings["view"] == "mixture":
+        of_view |= dict.fromkeys(SHARED, "Mixture")
+    found = [
+        {"of": of_view.get(name, "FMTC"), "name": name, "value": settings[name],
+         "changed": settings[name] != default[name]}
+        for name in names if name in settings
+    ]  # fmt: skip
     if settings["as_published"]:
         found.append({"of": "FMTC", "name": "as_published", "value": True, "changed": True})
     return found
@@ -334,16 +337,17 @@ def versions_of(versions: Mapping[str, Any]) -> dict[str, str]:
 def _code(run: Run) -> str:
     """Python that does the run again, on files of the same names."""
     changed = [line for line in _settings(run.report["settings"]) if line["changed"] and line["name"] != "as_published"]
-    given, solver = (
-        [f"{line['name']}={line['value']!r}" for line in changed if line["of"] == of] for of in ("FMTC", "Solver")
+    given, *of_views = (
+        [f"{line['name']}={line['value']!r}" for line in changed if line["of"] == of]
+        for of in ("FMTC", "Graph", "Mixture")
     )
-    if solver:
-        given.append(f"solver=Solver({', '.join(solver)})")
+    kinds = {kind: ", ".join(values) for kind, values in zip(("Graph", "Mixture"), of_views, strict=True) if values}
+    given += [f"{kind.lower()}={kind}({values})" for kind, values in kinds.items()]
     imports, read = _reading_code(run)
     return "\n".join(
         [
             f"# fmtc {run.report['versions']['fmtc']}",
-            f"from fmtc import FMTC{', Solver' if solver else ''}",
+            f"from fmtc import {', '.join(('FMTC', *kinds))}",
             *imports,
             "",
             *read,

@@ -20,7 +20,7 @@ from ..models.shared import Shared
 from ..privacy.ledger import Total, Totals, add
 from ..protocol.base import Message, Phase, dropped, pack, value_bytes
 from ..protocol.graph.view import METHOD
-from ..protocol.method import Method, dotted
+from ..protocol.method import Method
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class RoundRecord:
     >>> import numpy as np
     >>> from fmtc import FMTC
     >>> X = np.random.default_rng(0).normal(size=(40, 3))
-    >>> record = FMTC(2, view="graph", scale="none", max_iter=3, random_state=0).fit(X).history_[-1]
+    >>> record = FMTC(2, view="graph", scale="none", max_iter=3, random_state=0).fit(X).run_.rounds[-1]
     >>> record.round_no, record.bytes_up  # one 3 x 2 matrix and two numbers
     (3, 64)
     """
@@ -148,7 +148,22 @@ class RunRecord:
     late: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)  # what lost clients are asked to conclude
     server: Any = None
     kept: Mapping[str, Any] = field(default_factory=dict)  # by client, what `read_client_result` has
-    ledgers: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    ledgers: Mapping[str, Any] = field(default_factory=dict)  # lines about what left each client
+    # what a fitted estimator adds
+    choices: Mapping[str, str] = field(default_factory=dict)  # which model each silo kept: federated, public or alone
+    agreement: Mapping[str, float] = field(default_factory=dict)  # of labels and k-means of the embedding, graph view
+    promise: Mapping[str, Any] | None = None  # of a private run: what is promised, and what was released
+    advice: Any = None  # `Advice`, where it chose the number of clusters
+    joined: Any = None  # `Joined`, of a newcomer
+
+    @property
+    def influence(self) -> Any:
+        """Who pulls whom, m x m in the order of `client_ids`; None where it is not known.
+
+        How far what the common model says of the silo of the row moves when the silo of the column is left out. Graph
+        view: its slice of the consensus, relative to its norm. Mixture: its means, in units of the common covariance.
+        """
+        return self.common.get("influence")
 
     @property
     def rounds(self) -> list[RoundRecord]:
@@ -198,7 +213,7 @@ def run(
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc import Settings
+    >>> from fmtc.settings import Settings
     >>> from fmtc.runtime.driver import run
     >>> from fmtc.runtime.local import LocalTransport
     >>> rng = np.random.default_rng(0)
@@ -389,8 +404,7 @@ class _Run:
 
     def _drop(self, phase: Phase, replies: Replies) -> None:
         """Take out answers that no honest client can have given; they count as failures of their clients."""
-        solver = getattr(self.settings, "solver", None)
-        if not getattr(solver, "contains", False):
+        if not getattr(self.settings, "contains", False):
             return
         refused = dropped(phase, self.server, replies.answers, self.settings)
         for cid, why in refused.items():
@@ -451,8 +465,8 @@ class _Run:
     def _check_same_run(self, about: Mapping[str, Any]) -> None:
         """Refuse to continue with another method, other settings, clients or weights."""
         folder = self.folder
-        now = dotted(jsonable({"method": self.method.name, **asdict(self.settings)}))
-        then = dotted({"method": about["method"], **about["settings"]})
+        now = jsonable({"method": self.method.name, **asdict(self.settings)})
+        then = {"method": about["method"], **about["settings"]}
         changed = [
             f"{name}={then.get(name)!r} then, {now[name]!r} now"
             for name in now

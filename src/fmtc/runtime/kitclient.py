@@ -104,7 +104,7 @@ class ClientSource:
     def with_own_clusters(self, spec: RunSpec) -> RunSpec:
         """The run with this client's own number of clusters, where the run lets each have its own."""
         own, settings = self.n_clusters, spec.settings
-        if own is None or getattr(settings, "own_clusters", None) is None or own > settings.n_clusters:
+        if own is None or getattr(settings, "clusters_per_silo", None) is None or own > settings.n_clusters:
             return spec
         return replace(spec, settings=settings.with_clusters(self.client_id, own))
 
@@ -121,7 +121,7 @@ class ClientSource:
                     f"this client has {self.n_clusters} clusters, and the run has {settings.n_clusters}; the "
                     f"coordinator can allow it with -k {self.n_clusters}"
                 )
-            if getattr(settings, "own_clusters", None) is None and self.n_clusters != settings.n_clusters:
+            if getattr(settings, "clusters_per_silo", None) is None and self.n_clusters != settings.n_clusters:
                 raise LimitError(
                     f"this client has {self.n_clusters} clusters, the run gives every client {settings.n_clusters}; "
                     f"the coordinator can allow it with --clusters-per-silo {settings.n_clusters}"

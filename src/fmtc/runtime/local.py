@@ -60,7 +60,7 @@ class LocalTransport(Transport):
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc import Settings
+    >>> from fmtc.settings import Settings
     >>> from fmtc.runtime.local import LocalTransport
     >>> rng = np.random.default_rng(0)
     >>> data = {"a": rng.normal(size=(30, 3)), "b": rng.normal(size=(40, 3))}

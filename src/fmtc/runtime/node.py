@@ -15,7 +15,7 @@ from ..errors import FileError, RefusedError
 from ..linalg.arrays import to_device, to_numpy
 from ..privacy.outbox import Outbox
 from ..protocol.base import Message, Phase, is_count
-from ..protocol.method import Method, dotted
+from ..protocol.method import Method
 
 STATE_FORMAT = 2
 
@@ -141,7 +141,7 @@ class ClientNode:
         self._done: dict[str, tuple[Any, str, Any]] = {}
         self._built: dict[str, str] = {}  # what the state was built with: digests of asks by phase
         self._contexts: dict[str, str] = {}  # by phase, until the state is built anew
-        decided = dotted(jsonable(asdict(settings)))  # what answers depend on, in the loop and after it
+        decided = jsonable(asdict(settings))  # what answers depend on, in the loop and after it
         self._decided = {
             free: json.dumps([(name, value) for name, value in sorted(decided.items()) if name not in free])
             for free in (method.changeable, method.stopping)

@@ -125,7 +125,7 @@ def audit_members(
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc import Settings
+    >>> from fmtc.settings import Settings
     >>> from fmtc_bench.audits.runs import audit_members
     >>> rng = np.random.default_rng(0)
     >>> data = {"a": rng.normal(size=(24, 10)), "b": rng.normal(size=(20, 10))}

@@ -69,7 +69,7 @@ class Tap:
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc import Settings
+    >>> from fmtc.settings import Settings
     >>> from fmtc.runtime.driver import run
     >>> from fmtc.runtime.local import LocalTransport
     >>> from fmtc_bench.audits.tap import Tap

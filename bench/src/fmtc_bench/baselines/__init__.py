@@ -3,7 +3,7 @@
 >>> from fmtc_bench.baselines import MBC
 >>> from fmtc_bench.datasets import synthetic
 >>> data = synthetic("offset", seed=0)
->>> labels = MBC(data.n_clusters, random_state=0).fit_predict(data.X, clients=data.clients)
+>>> labels = MBC(data.n_clusters, random_state=0).fit_predict(data.X, silos=data.clients)
 """
 
 from .base import Baseline

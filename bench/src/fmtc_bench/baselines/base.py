@@ -27,7 +27,7 @@ from fmtc.linalg.threads import one_thread
 from fmtc.protocol.base import RESTARTS, Check, Message, Phase
 from fmtc.protocol.method import Method
 from fmtc.protocol.state import stream
-from fmtc.rows import ClientsMixin
+from fmtc.rows import SilosMixin
 from fmtc.runtime.driver import Replies, RoundRecord, RunRecord, run
 from fmtc.runtime.local import LocalTransport
 
@@ -46,8 +46,8 @@ class Model(Protocol):
 
 
 @dataclass(repr=False, eq=False)
-class Baseline(ClientsMixin, ClusterMixin, BaseEstimator, ABC):
-    """Base of all baselines: `fit(X, clients=)`, `predict(X, clients=)`, `labels_`, as in `fmtc.FMTC`.
+class Baseline(SilosMixin, ClusterMixin, BaseEstimator, ABC):
+    """Base of all baselines: `fit(X, silos=)`, `predict(X, silos=)`, `labels_`, as in `fmtc.FMTC`.
 
     A subclass has `_fit`, and its parameters are fields, as of a dataclass. `predict` is the method's own map for new
     rows where it has one, otherwise Nyström's formula.
@@ -57,21 +57,21 @@ class Baseline(ClientsMixin, ClusterMixin, BaseEstimator, ABC):
     _: KW_ONLY
     random_state: Any = None
 
-    def fit(self, X: Any, y: Any = None, *, clients: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, silos: Any = None) -> Self:
         """Cluster the rows of each client.
 
         Parameters
         ----------
-        X : array or sparse array of shape (n_samples, n_features), or mapping of client to such
+        X : array or sparse array of shape (n_samples, n_features), or mapping of silo to such
         y : ignored
-        clients : array-like of shape (n_samples,), optional
+        silos : array-like of shape (n_samples,), optional
             Name of the client of each row. Left out, all rows are one client.
 
         Returns
         -------
         self
         """
-        parts = self._parts(X, clients, reset=True)
+        parts = self._parts(X, silos, reset=True)
         k = self.n_clusters
         check_whole(n_clusters=k)
         for cid, (Xt, _) in parts.items():
@@ -81,8 +81,7 @@ class Baseline(ClientsMixin, ClusterMixin, BaseEstimator, ABC):
         self.bytes_up_ = self.bytes_down_ = 0
         with one_thread("blas"), one_thread("openmp"):
             models, labels = self._fit({cid: parts[cid][0] for cid in ids}, seed)
-        self.client_ids_ = ids
-        self._models = models
+        self._models = {cid: models[cid] for cid in ids}
         self.labels_ = np.empty(sum(Xt.shape[0] for Xt, _ in parts.values()), dtype=np.int64)
         for cid, (_, rows) in parts.items():
             self.labels_[rows] = labels[cid]
@@ -92,23 +91,23 @@ class Baseline(ClientsMixin, ClusterMixin, BaseEstimator, ABC):
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Model], Mapping[str, Array]]:
         """Model and labels of each client."""
 
-    def fit_predict(self, X: Any, y: Any = None, *, clients: Any = None) -> Any:
+    def fit_predict(self, X: Any, y: Any = None, *, silos: Any = None) -> Any:
         """Fit and return the cluster of each row; a mapping of clients gives a mapping of labels."""
-        return self._as_given(X, self.fit(X, clients=clients).labels_)
+        return self._as_given(X, self.fit(X, silos=silos).labels_)
 
-    def predict(self, X: Any, *, clients: Any = None) -> Any:
+    def predict(self, X: Any, *, silos: Any = None) -> Any:
         """Cluster of each row, by the model of the row's client.
 
         Parameters
         ----------
-        X : array or sparse array of shape (n_samples, n_features), or mapping of client to such
-        clients : array-like of shape (n_samples,), or one name for all rows; optional where the model has one client
+        X : array or sparse array of shape (n_samples, n_features), or mapping of silo to such
+        silos : array-like of shape (n_samples,), or one name for all rows; optional where the model has one client
 
         Returns
         -------
-        ndarray of int of shape (n_samples,), or mapping of client to such
+        ndarray of int of shape (n_samples,), or mapping of silo to such
         """
-        return self._each(X, clients, lambda Xt, model: model.assign(Xt))
+        return self._each(X, silos, lambda Xt, model: model.assign(Xt))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -311,7 +310,7 @@ class FederatedMethod(Method):
     def open_server(self, client_ids: Sequence[str], settings: Any, weights: Mapping[str, float] | None) -> Any:
         """The server before the first message."""
         if weights is not None:
-            raise ValueError(f"{self.name} gives all clients the same weight; leave client_weights out")
+            raise ValueError(f"{self.name} gives all silos the same weight; leave silo_weights out")
         return self.server_type(tuple(sorted(client_ids)))
 
     def without(self, server: Any, absent: set[str]) -> Any:

@@ -532,7 +532,7 @@ class MBC(_Coupled):
     >>> from fmtc_bench.baselines import MBC
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("offset", seed=0)
-    >>> model = MBC(data.n_clusters, random_state=0).fit(data.X, clients=data.clients)
+    >>> model = MBC(data.n_clusters, random_state=0).fit(data.X, silos=data.clients)
     >>> model.relations_["silo1", "silo2"].shape
     (3, 3)
     """
@@ -592,7 +592,7 @@ class SMBC(MBC):
     >>> from fmtc_bench.baselines import SMBC
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("skew", seed=0)
-    >>> model = SMBC(data.n_clusters, random_state=0).fit(data.X, clients=data.clients)
+    >>> model = SMBC(data.n_clusters, random_state=0).fit(data.X, silos=data.clients)
     >>> len(model.cluster_centers_)
     4
     """
@@ -639,8 +639,8 @@ class SMKC(_Coupled):
     >>> from fmtc_bench.baselines import SMKC
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("rings", n_clusters=2, seed=0)
-    >>> model = SMKC(2, n_init=3, random_state=0).fit(data.X, clients=data.clients)
-    >>> model.predict(data.X[:5], clients=data.clients[:5]).shape
+    >>> model = SMKC(2, n_init=3, random_state=0).fit(data.X, silos=data.clients)
+    >>> model.predict(data.X[:5], silos=data.clients[:5]).shape
     (5,)
     """
 

@@ -87,7 +87,7 @@ class GMMAlone(Baseline):
     >>> from fmtc_bench.baselines import GMMAlone
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("offset", seed=0)
-    >>> GMMAlone(data.n_clusters, random_state=0).fit_predict(data.X, clients=data.clients).shape
+    >>> GMMAlone(data.n_clusters, random_state=0).fit_predict(data.X, silos=data.clients).shape
     (400,)
     """
 
@@ -167,7 +167,7 @@ class HDBSCANAlone(Baseline):
     >>> from fmtc_bench.baselines import HDBSCANAlone
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("rings", n_clusters=2, seed=0)
-    >>> HDBSCANAlone(2, random_state=0).fit_predict(data.X, clients=data.clients).shape
+    >>> HDBSCANAlone(2, random_state=0).fit_predict(data.X, silos=data.clients).shape
     (800,)
     """
 

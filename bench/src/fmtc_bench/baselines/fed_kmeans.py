@@ -361,7 +361,7 @@ class FedKMeans(Baseline):
     >>> from fmtc_bench.baselines import FedKMeans
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("skew", seed=0)
-    >>> model = FedKMeans(data.n_clusters, random_state=0).fit(data.X, clients=data.clients)
+    >>> model = FedKMeans(data.n_clusters, random_state=0).fit(data.X, silos=data.clients)
     >>> model.cluster_centers_.shape == (data.n_clusters, data.X.shape[1])
     True
     """
@@ -374,7 +374,7 @@ class FedKMeans(Baseline):
     tol: float = 1e-6
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, NumberedCenters], Mapping[str, Array]]:
-        result, transport = run_locally(METHOD, FedKMeansSettings.of(self, seed), data)
+        result, transport = run_locally(METHOD, FedKMeansSettings(self, seed), data)
         self.cluster_centers_ = result.server.centers
         self.history_ = [result.server.start_cost, *(record.objective for record in result.history)]
         self.n_iter_ = len(result.history)

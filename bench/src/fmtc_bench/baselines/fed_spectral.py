@@ -454,7 +454,7 @@ class FedSpectral(Baseline):
     >>> from fmtc_bench.baselines import FedSpectral
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("skew", seed=0)
-    >>> model = FedSpectral(data.n_clusters, random_state=0).fit(data.X, clients=data.clients)
+    >>> model = FedSpectral(data.n_clusters, random_state=0).fit(data.X, silos=data.clients)
     >>> float(model.eigenvalues_[0].round(6))
     1.0
     """
@@ -467,7 +467,7 @@ class FedSpectral(Baseline):
     n_init: int = 10
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, AnchorSpectralModel], Mapping[str, Array]]:
-        result, transport = run_locally(METHOD, FedSpectralSettings.of(self, seed), data)
+        result, transport = run_locally(METHOD, FedSpectralSettings(self, seed), data)
         self.anchors_ = result.server.anchors
         _, self.eigenvalues_ = result.server.subspace.eigenvectors()
         self.history_ = [record.primal_residual for record in result.history]

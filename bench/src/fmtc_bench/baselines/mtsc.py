@@ -376,7 +376,7 @@ class _Mapped(Baseline):
         return self._run(data, seed).outcome()
 
     def _run(self, data: Data, seed: int) -> CountingTransport:
-        result, transport = run_locally(METHOD, MTSCSettings.of(self, seed), data)
+        result, transport = run_locally(METHOD, MTSCSettings(self, seed), data)
         self.history_ = [record.objective for record in result.history]
         self.n_iter_ = len(self.history_)
         self.feature_weights_ = np.sqrt(result.server.total)
@@ -443,7 +443,7 @@ class MTSC(_Mapped):
     >>> from fmtc_bench.baselines import MTSC
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("subspace", seed=0)
-    >>> model = MTSC(data.n_clusters, random_state=0).fit(data.X, clients=data.clients)
+    >>> model = MTSC(data.n_clusters, random_state=0).fit(data.X, silos=data.clients)
     >>> model.history_[-1] < model.history_[0]
     True
     """
@@ -478,7 +478,7 @@ class FedMTSC(MTSC):
     >>> from fmtc_bench.baselines import FedMTSC
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("subspace", n_clients=4, n_features=20, seed=0)
-    >>> model = FedMTSC(data.n_clusters, random_state=0).fit(data.X, clients=data.clients)
+    >>> model = FedMTSC(data.n_clusters, random_state=0).fit(data.X, silos=data.clients)
     >>> model.bytes_up_ == 4 * model.n_iter_ * (20 + 1) * 8
     True
     """
@@ -508,7 +508,7 @@ class SEC(_Mapped):
     >>> from fmtc_bench.baselines import SEC
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("subspace", seed=0)
-    >>> SEC(data.n_clusters, random_state=0).fit(data.X, clients=data.clients).n_iter_
+    >>> SEC(data.n_clusters, random_state=0).fit(data.X, silos=data.clients).n_iter_
     1
     """
 

@@ -85,7 +85,7 @@ class PublicAnchors(Baseline):
     >>> from fmtc_bench.baselines import PublicAnchors
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("skew", seed=0)
-    >>> labels = PublicAnchors(data.n_clusters, random_state=0).fit_predict(data.X, clients=data.clients)
+    >>> labels = PublicAnchors(data.n_clusters, random_state=0).fit_predict(data.X, silos=data.clients)
     >>> labels.shape == data.clients.shape
     True
     """
@@ -142,7 +142,7 @@ class NoisyAnchors(PublicAnchors):
     >>> from fmtc_bench.baselines import NoisyAnchors
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("skew", n_samples=2000, seed=0)
-    >>> labels = NoisyAnchors(data.n_clusters, random_state=0).fit_predict(data.X, clients=data.clients)
+    >>> labels = NoisyAnchors(data.n_clusters, random_state=0).fit_predict(data.X, silos=data.clients)
     >>> labels.shape == data.clients.shape
     True
     """

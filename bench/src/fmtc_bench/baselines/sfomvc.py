@@ -507,7 +507,7 @@ class SFOMVC(Baseline):
     >>> from fmtc_bench.baselines import SFOMVC
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("offset", seed=0)
-    >>> model = SFOMVC(data.n_clusters, random_state=0).fit(data.X, clients=data.clients)
+    >>> model = SFOMVC(data.n_clusters, random_state=0).fit(data.X, silos=data.clients)
     >>> model.history_[-1].consensus < 1e-3
     True
     """
@@ -529,7 +529,7 @@ class SFOMVC(Baseline):
     n_init: int = 10
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, ProjectionModel], Mapping[str, Array]]:
-        result, transport = run_locally(METHOD, SFOMVCSettings.of(self, seed), data)
+        result, transport = run_locally(METHOD, SFOMVCSettings(self, seed), data)
         self.anchors_ = result.server.anchors
         self.history_ = [Residuals(record.primal_residual, record.dual_residual) for record in result.history]
         self.n_iter_ = len(self.history_)

@@ -97,7 +97,7 @@ class StSC(Baseline):
     >>> from fmtc_bench.baselines import StSC
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("rings", n_clusters=2, seed=0)
-    >>> model = StSC(2, random_state=0).fit(data.X, clients=data.clients)
+    >>> model = StSC(2, random_state=0).fit(data.X, silos=data.clients)
     >>> model.labels_.shape
     (800,)
     """
@@ -136,8 +136,8 @@ class USC(StSC):
     >>> from fmtc_bench.baselines import USC
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("skew", seed=0)
-    >>> model = USC(data.n_clusters, random_state=0).fit(data.X, clients=data.clients)
-    >>> model.predict(data.X[:2], clients=data.clients[:2]).shape
+    >>> model = USC(data.n_clusters, random_state=0).fit(data.X, silos=data.clients)
+    >>> model.predict(data.X[:2], silos=data.clients[:2]).shape
     (2,)
     """
 
@@ -190,7 +190,7 @@ class SklearnSpectral(Baseline):
     >>> from fmtc_bench.baselines import SklearnSpectral
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("skew", seed=0)
-    >>> SklearnSpectral(data.n_clusters, random_state=0).fit(data.X, clients=data.clients).labels_.shape
+    >>> SklearnSpectral(data.n_clusters, random_state=0).fit(data.X, silos=data.clients).labels_.shape
     (400,)
     """
 
@@ -236,7 +236,7 @@ class KMeansAlone(Baseline):
     >>> from fmtc_bench.baselines import KMeansAlone
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("offset", seed=0)
-    >>> KMeansAlone(data.n_clusters, random_state=0).fit(data.X, clients=data.clients).client_ids_
+    >>> KMeansAlone(data.n_clusters, random_state=0).fit(data.X, silos=data.clients).silos_
     ['silo1', 'silo2', 'silo3', 'silo4']
     """
 
@@ -262,7 +262,7 @@ class KMeansUnion(KMeansAlone):
     >>> from fmtc_bench.baselines import KMeansUnion
     >>> from fmtc_bench.datasets import synthetic
     >>> data = synthetic("skew", seed=0)
-    >>> KMeansUnion(data.n_clusters, random_state=0).fit_predict(data.X, clients=data.clients).shape
+    >>> KMeansUnion(data.n_clusters, random_state=0).fit_predict(data.X, silos=data.clients).shape
     (400,)
     """
 

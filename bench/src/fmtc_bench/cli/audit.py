@@ -68,7 +68,7 @@ def _read(words: Words, files: Sequence[Path], given: dict[str, Any]) -> tuple[d
         rows = {silo.name: silo.encoded for silo in silos}
         data = {cid: X for cid, (X, _) in model._parts(rows, None, reset=True).items()}
     words.say(f"{size_of(silos)}")
-    return data, model.settings()
+    return data, model._settings()
 
 
 def _chosen(data: Mapping[str, Any], silo: str | None) -> str:

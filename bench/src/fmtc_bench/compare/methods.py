@@ -16,7 +16,7 @@ import numpy as np
 from fmtc.errors import InputError, nearest_names
 from fmtc.estimator import FMTC
 from fmtc.protocol.state import stream
-from fmtc.settings import Solver, split_solver
+from fmtc.settings import by_view, flat
 
 from ..baselines import (
     MBC,
@@ -91,9 +91,12 @@ def _draw(words: str) -> int:
 
 
 def defaults_of(model: Any) -> dict[str, Any]:
-    """Settings of a method that is not fitted, those of FMTC's solver among them."""
+    """Settings of a method that is not fitted, those of FMTC's views among them."""
     found: dict[str, Any] = model.get_params(deep=False)
-    return (found.get("solver") or Solver()).get_params() | found if "solver" in found else found
+    if "graph" not in found:
+        return found
+    views = flat(found["view"], found.pop("graph"), found.pop("mixture"))
+    return views | found
 
 
 @dataclass(frozen=True)
@@ -124,8 +127,8 @@ class OneCluster(RandomLabels):
 
 
 def _fmtc(n_clusters: int, **settings: Any) -> FMTC:
-    """FMTC with these settings, the solver's among them."""
-    return FMTC(n_clusters, **split_solver(settings))
+    """FMTC with these settings, those of its views among them."""
+    return FMTC(n_clusters, **by_view(settings))
 
 
 def _alone(n_clusters: int, **settings: Any) -> FMTC:
@@ -224,7 +227,7 @@ def method_of(name: str) -> Method:
     --------
     >>> from fmtc_bench.compare.methods import method_of
     >>> model = method_of("fmtc/align=False,beta=0.4").build(3)
-    >>> model.solver.align, model.beta
+    >>> model.graph.align, model.graph.beta
     (False, 0.4)
     """
     base, slash, text = name.partition("/")
@@ -251,9 +254,8 @@ def method_of(name: str) -> Method:
 
 
 def _settings_known(model: Any) -> set[str]:
-    """Names of the settings of a method, those of FMTC's solver among them."""
-    known = set(model.get_params(deep=False)) - {"n_clusters", "random_state"}
-    return known - {"solver"} | set(Solver().get_params()) if "solver" in known else known
+    """Names of the settings of a method, those of FMTC's views among them."""
+    return set(defaults_of(model)) - {"n_clusters", "random_state"}
 
 
 def _build(build: Callable[..., Any], setting: Mapping[str, Any], n_clusters: int, **others: Any) -> Any:

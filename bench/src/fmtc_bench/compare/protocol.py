@@ -20,7 +20,7 @@ import numpy as np
 
 from fmtc.errors import InputError, nearest_names
 from fmtc.kernels.encoding import expanded
-from fmtc.metrics import clustering_accuracy, match_classes, score_clients
+from fmtc.metrics import clustering_accuracy, match_classes, score_silos
 from fmtc.protocol.state import stream
 from fmtc.schema import Encoded
 
@@ -146,7 +146,7 @@ def evaluate(
     Returns
     -------
     dict
-        ``train``, ``test`` and ``vote``: the summaries of `score_clients`, and ``clients`` with the scores of each;
+        ``train``, ``test`` and ``vote``: the summaries of `score_silos`, and ``clients`` with the scores of each;
         ``test`` also has ``acc_frozen``, with clusters matched to classes on the training rows. What it took:
         ``seconds_fit``, ``seconds_predict``, ``bytes_up``, ``bytes_down``, ``rounds``; ``notes``, the warnings;
         and of FMTC ``history``: round, objective, primal and dual residual of each round.
@@ -158,9 +158,9 @@ def evaluate(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         started = time.perf_counter()
-        model.fit(rows[0], clients=train.clients)
+        model.fit(rows[0], silos=train.clients)
         fitted = time.perf_counter()
-        predicted = model.predict(rows[1], clients=test.clients)
+        predicted = model.predict(rows[1], silos=test.clients)
         done = time.perf_counter()
     found = model.labels_
     voted = np.empty_like(predicted)
@@ -214,7 +214,7 @@ def complete(train: FederatedDataset, data: FederatedDataset) -> Any:
 
 
 def _scores(data: FederatedDataset, labels: Array) -> dict[str, Any]:
-    scores = score_clients(data.y, labels, data.clients)
+    scores = score_silos(data.y, labels, data.clients)
     return {name: scores.pop(name) for name in ("mean", "weighted", "pooled")} | {"clients": scores}
 
 

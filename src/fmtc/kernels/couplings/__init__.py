@@ -37,7 +37,7 @@ def schatten_p(T: Array, p: float, coupling: str = "tensor") -> float:
     The nuclear norm of one matrix:
 
     >>> import numpy as np
-    >>> from fmtc import schatten_p
+    >>> from fmtc.kernels.couplings import schatten_p
     >>> schatten_p(np.diag([3.0, 4.0])[:, :, None], p=1)
     7.0
     """

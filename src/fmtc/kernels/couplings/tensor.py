@@ -52,7 +52,7 @@ def tsvt(T: Array, tau: float, p: float = 1.0) -> Array:
     With one client, the singular values of a matrix:
 
     >>> import numpy as np
-    >>> from fmtc import tsvt
+    >>> from fmtc.kernels.couplings import tsvt
     >>> tsvt(np.diag([3.0, 1.0])[:, :, None], tau=2.0)[:, :, 0]
     array([[1., 0.],
            [0., 0.]])

@@ -69,10 +69,10 @@ class Finish(Phase):
         """k-means on the normalised rows of X W (of F for a run as published): labels and centres are born here."""
         client = rotated(placed(client, settings), ask.rotation)
         k = client.k
-        from_embedding = settings.solver.labels_from == "embedding"
+        from_embedding = settings.labels_from == "embedding"
         E, model = projected(client, settings)
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
-        found = unit_centers(E, k, settings.solver.n_init, seed)
+        found = unit_centers(E, k, settings.n_init, seed)
         model = replace(model, centers=to_numpy(found))
         labels = (E @ found.T).argmax(axis=1) if from_embedding else model.assign(input_rows(client))
         n_filled = len(np.unique(to_numpy(labels)))
@@ -97,7 +97,7 @@ class Finish(Phase):
         orders = common_numbers(server, {cid: answers[cid].centers for cid in answers}, settings)
         partial, mixture = server.has is not None, None
         centers = {cid: by_concept(answers[cid].centers, order, partial) for cid, order in orders.items()}
-        if settings.solver.mixes and settings.n_clusters > 1:
+        if settings.mixes and settings.n_clusters > 1:
             mixture = first_mixture([centers[cid] for cid in heard(server, orders)], settings, server.words)
         if partial:
             server = _in_axes_of_concepts(server, answers, orders)
@@ -158,7 +158,7 @@ def projected(client: Placed, settings: Settings) -> tuple[Array, GraphModel]:
     levels = np.array(settings.levels, np.int64) if settings.has_categories else None
     fill = hole_filling(client, settings)
     model = GraphModel(W, np.eye(client.k), 0.0, mean, stretch, keep, fill=fill, levels=levels, lift=client.lift)
-    if settings.solver.labels_from == "embedding":
+    if settings.labels_from == "embedding":
         return F / row_norms(F), model
     return project(rows.X if client.lift is not None else model.design(input_rows(client)), W, mean, keep), model
 
@@ -189,7 +189,7 @@ def common_numbers(server: GraphServer, centers: dict[str, Array], settings: Set
     alignment every client keeps its own order, largest cluster first.
     """
     ids = [cid for cid in server.client_ids if cid in centers]
-    if not settings.solver.align:
+    if not settings.align:
         return {cid: np.arange(len(centers[cid])) for cid in ids}
     place = {cid: t for t, cid in enumerate(server.client_ids)}
     W = _in_few_features(server.W)
@@ -271,7 +271,7 @@ class Settle(Phase):
 
     def limit(self, settings: Settings) -> int:
         """All rounds, restarts included."""
-        return REPEATS * SETTLE_STEPS if settings.solver.mixes else 0
+        return REPEATS * SETTLE_STEPS if settings.mixes else 0
 
     def asks(self, server: Any, settings: Settings) -> dict[str, Any]:
         """The same parameters for everyone, and which clusters of a client are which."""
@@ -304,7 +304,7 @@ class Settle(Phase):
         mixture: Mixture = server.mixture
         before = mixture.scores[0] if mixture.rounds else -np.inf
         pool = settle_pool(settings, words=server.words)
-        found = next_round(server, answers, pool, contains=settings.solver.contains)
+        found = next_round(server, answers, pool, contains=settings.contains)
         mixture = found.mixture
         done = abs(found.score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
         mixture, parts = replace(mixture, settled=bool(done)), {**server.parts, **found.parts}

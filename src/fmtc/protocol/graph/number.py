@@ -103,7 +103,7 @@ class Number(Phase):
         """Take the common numbers; with a mixture, personal means in place of k-means centres."""
         client = reached(client, Clustered)
         own, k, order = client.own, client.k, order_of(client, ask)
-        if ask.means is not None and not settings.solver.mixes:
+        if ask.means is not None and not settings.mixes:
             raise RefusedError("parameters of a mixture came in a run that ends with k-means")
         if ask.partial:
             own = widened(own, ask)
@@ -115,7 +115,7 @@ class Number(Phase):
         labels = asarray_like(numbers_of(order), own.labels)[own.labels]
         if ask.means is not None:
             model = _mixed(model, own, ask, order, settings)
-        if settings.solver.labels_from == "projection":  # by the very code of predict: it breaks ties the same way
+        if settings.labels_from == "projection":  # by the very code of predict: it breaks ties the same way
             labels = model.assign(input_rows(client))
         gap = E - to_device_of(model.centers, E)[labels]
         if ask.partial:
@@ -123,7 +123,7 @@ class Number(Phase):
         model = replace(model, spread=dot(gap, gap) / len(E))
         labels = to_numpy(labels)
         agreement, misses = None, False
-        if settings.solver.labels_from == "projection" and k > 1 and client.graph is not None:
+        if settings.labels_from == "projection" and k > 1 and client.graph is not None:
             agreement, misses = _followed(client, client.graph, labels, settings)
         found = become(client, Numbered, model=model, labels=labels, agreement=agreement, misses=misses)
         if is_compared(found, ask.compare, settings):

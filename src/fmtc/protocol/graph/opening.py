@@ -77,7 +77,7 @@ class Hello(Phase):
         refuse_unscaled(client, settings)
         ready = with_rows(with_own_number(client, settings), settings)
         n, d = ready.rows.shape
-        k = None if settings.own_clusters is None else ready.k
+        k = None if settings.clusters_per_silo is None else ready.k
         return ready, self.Answer(n_samples=n, n_features=d, sum_of_squares=energy(ready), n_clusters=k)
 
     def impossible(self, server: ServerState, client_id: str, answer: Any, settings: Settings) -> str | None:
@@ -93,16 +93,16 @@ class Hello(Phase):
         refuse_flat([cid for cid in ids if answers[cid].sum_of_squares == 0])
         omega = client_weights(ids, server.weights)
         said = list(ids)
-        if settings.solver.contains:
+        if settings.contains:
             sizes = np.array([answers[cid].sum_of_squares / answers[cid].n_samples for cid in ids])
             server, said = set_aside(server, ids, far_sizes(sizes))
         rows = sum(answers[cid].n_samples for cid in said)
         scale = float(np.sqrt(rows / sum(answers[cid].sum_of_squares for cid in said)))
         beta: float | None
-        if settings.solver.rho is None:
+        if settings.rho is None:
             rho, beta = rho_of(server, settings, m), None
         else:
-            rho, beta = settings.solver.rho, settings.beta
+            rho, beta = settings.rho, settings.beta
         zeros = np.zeros((d, K, m))
         return become(
             server, GraphServer, client_ids=ids, omega=omega, rho=rho, beta=beta, scale=scale, W=zeros, Z=zeros,
@@ -116,7 +116,7 @@ def with_own_number(client: ClientState, settings: Settings) -> ClientState:
 
     Only where the view is chosen on the way has there been a mixture.
     """
-    if settings.own_clusters is None or client.k < settings.n_clusters or not isinstance(client, Counted):
+    if settings.clusters_per_silo is None or client.k < settings.n_clusters or not isinstance(client, Counted):
         return client
     found = int(np.count_nonzero(kept_rows(client.counts[0])))
     return replace(client, k=int(np.clip(found, 1, client.X.shape[0] - 1)))
@@ -136,7 +136,7 @@ def energy(client: Ready) -> float:
 
 def rho_of(server: ServerState, settings: Settings, m: int) -> float:
     """Rho in normalised units: ridge = rho/(2 omega alpha) for a client of average weight."""
-    return 2 * settings.alpha * (RIDGE if server.lifted else settings.solver.ridge) / m
+    return 2 * settings.alpha * (RIDGE if server.lifted else settings.ridge) / m
 
 
 HELLO = Hello()
@@ -185,18 +185,18 @@ class Prepare(Phase):
             if not ask.n_clusters <= min(settings.n_clusters, client.X.shape[0] - 1):
                 raise RefusedError(f"prepare: {ask.n_clusters} clusters are more than there can be")
             client = replace(client, k=ask.n_clusters)
-        solver, k, cid = settings.solver, client.k, client.client_id
+        k, cid = client.k, client.client_id
         refuse_unscaled(client, settings)
         ready = with_rows(client, settings)
         rows = ready.rows
         graph: Graph | None = getattr(client, "graph", None)
         if graph is None:
-            graph = build_graph(rows.X, solver.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
+            graph = build_graph(rows.X, settings.n_neighbors, settings.bandwidth, settings.nonmutual_weight)
             if len(sizes := graph.component_sizes) > 1 and not client.on_trial:
                 warnings.warn(_components_message(cid, sizes, k), UserWarning, stacklevel=2)
         # Working on X/sqrt(n) is the same as scaling F by sqrt(n): a client's size no longer decides
         # (docs/paper.md#scales).
-        gamma = ask.scale / np.sqrt(rows.shape[0]) if solver.rho is None else 1.0
+        gamma = ask.scale / np.sqrt(rows.shape[0]) if settings.rho is None else 1.0
         rows = replace(rows, gamma=float(gamma))
         factors = RidgeFactors(rows, ask.ridge)
         begun: dict[str, Any] = {}  # what a client has that continues after a round
@@ -204,8 +204,8 @@ class Prepare(Phase):
             F = spectral_start(graph, k, stream(settings.seed, cid, "start"))
             nothing = asarray_like(np.zeros((rows.shape[1], k)), F)
             begun = {"F": F, "W": nothing, "anchor": nothing}
-        eta = solver.step_size
-        if eta is None and solver.accelerate:
+        eta = settings.step_size
+        if eta is None and settings.accelerate:
             eta = 1 / (largest_eigenvalue(graph, stream(settings.seed, cid, "bound")) + settings.alpha)
         found = {"scaling": ready.scaling, "rows": rows, "graph": graph, "factors": factors, "eta": eta}
         return become(client, Prepared, **found, **begun), Nothing()
@@ -220,7 +220,7 @@ def _components_message(client_id: str, sizes: Array, k: int) -> str:
     )
     return (
         f"the neighbour graph of client {client_id!r} has {len(sizes)} unconnected parts, of {shown} rows. "
-        f"{effect}. If that is not what the data mean, raise solver.n_neighbors."
+        f"{effect}. If that is not what the data mean, raise n_neighbors."
     )
 
 
@@ -262,7 +262,7 @@ class Meet(Phase):
         E = client.rows @ client.W
         E = E / row_norms(E)
         seed = int(stream(settings.seed, client.client_id, "meet").integers(2**31))
-        found = unit_centers(E, client.k, settings.solver.n_init, seed)
+        found = unit_centers(E, client.k, settings.n_init, seed)
         W = np.ascontiguousarray(to_numpy(client.W))
         own = by_size(E, GraphModel(W, to_numpy(found), 0.0, None), (E @ found.T).argmax(axis=1), W)
         return become(client, Clustered, own=own), self.Answer(W=W, centers=own.model.centers)

@@ -63,7 +63,7 @@ def server_step(
             W[b][:, :, among] = rotate(W[b][:, :, among], R)
         turned = {server.client_ids[t]: _own_rotation(server, R[:, :, i], t) for i, t in enumerate(present)}
         rotations = {**rotations, **turned}
-    rho, p, coupling = server.rho, settings.solver.schatten_p, coupling_of(server, settings)
+    rho, p, coupling = server.rho, settings.schatten_p, coupling_of(server, settings)
     beta = absolute_beta(settings.beta, W, rho, p, coupling) if server.beta is None else server.beta
     T = memory.compute(_target(server, W, judged, settings), over=server.Y, dtype=W.dtype)
     consensus = coupling.prox(T, beta / rho, p).separate_from(T)  # Eq. 18
@@ -91,7 +91,7 @@ def server_step(
 
 def _target(server: GraphServer, W: Array, judged: Judged, settings: Settings) -> Callable[[slice], Array]:
     """What the consensus is the nearest of: T = W + Y/rho, W seen past the consensus before (docs/paper.md#rounds)."""
-    accelerate = settings.solver.accelerate and bool(server.Z.any())
+    accelerate = settings.accelerate and bool(server.Z.any())
 
     def target(b: slice) -> Array:
         T = OVER_RELAXED * W[b] + (1 - OVER_RELAXED) * server.Z[b] if accelerate else W[b]
@@ -109,7 +109,7 @@ JUDGED_AFTER = 3  # rounds: before, honest clients may have little in common, if
 def _contained(server: GraphServer, W: Array, present: list[int], settings: Settings) -> Judged:
     """Judge the slices of this round, and scale those down that are too large or odd, in place."""
     pulled = settings.beta > 0 or not COUPLINGS[settings.coupling_of(server.words)].shrinks  # else by nobody
-    if not (settings.solver.contains and pulled):
+    if not (settings.contains and pulled):
         return judge(W, [])
     if server.has is not None:  # a client that has other concepts than most is not odd
         judged = judge(W, present, compare=False, widths=np.maximum(server.has.sum(axis=0), 1))
@@ -126,7 +126,7 @@ def with_influence(server: Finished, settings: Settings) -> Finished:
     if not 2 <= len(server.client_ids) <= MOST_SLICES or server.beta is None or server.has is not None:
         return server
     coupling = COUPLINGS[settings.coupling_of(server.words)]
-    tau, p = server.beta / server.rho, settings.solver.schatten_p
+    tau, p = server.beta / server.rho, settings.schatten_p
     T = server.Z + server.Y / server.rho
     found = pulls(T, server.Z, lambda part: coupling.prox(part, tau, p).Z, drop=not coupling.shrinks)
     return replace(server, influence=found)
@@ -142,7 +142,7 @@ def _stacked(server: GraphServer, answers: Mapping[str, Any], settings: Settings
         _widened(server, np.asarray(answers[cid].W), t) if cid in answers else server.W[:, :, t]
         for t, cid in enumerate(server.client_ids)
     ]
-    rounded = settings.solver.message_dtype is not None  # W came so, but sums keep all digits
+    rounded = settings.message_dtype is not None  # W came so, but sums keep all digits
     dtype = np.dtype(np.float64) if rounded else np.result_type(*{s.dtype for s in slices})
     return memory.compute(lambda b: np.moveaxis(np.array([s[b] for s in slices]), 0, 2), over=server.W, dtype=dtype)
 
@@ -169,7 +169,7 @@ def absolute_beta(relative: float, W: Array, rho: float, p: float, coupling: Cou
 
 def _rotations(server: GraphServer, W: Array, present: list[int], settings: Settings) -> Array | None:
     """Rotations of the clients that answered; None without alignment; (k, k, present)."""
-    if not settings.solver.align:
+    if not settings.align:
         return None
     if server.has is not None:
         return _partial_rotations(server, W, present)
@@ -288,10 +288,10 @@ def one_pass(client: Prepared, anchor: Array, settings: Settings, number: int) -
     number : int
         Which round this is, the first being 1.
     """
-    graph, factors, rows, solver = client.graph, client.factors, client.rows, settings.solver
+    graph, factors, rows = client.graph, client.factors, client.rows
     anchor, F = asarray_like(anchor, client.F), graph.to_graph_order(client.F)
-    alpha, eta, n_inner, min_move = settings.alpha, client.eta, solver.n_inner, settings.min_move
-    for _ in range(2 if solver.accelerate and number > SECOND_PASS_AFTER else 1):
+    alpha, eta, n_inner, min_move = settings.alpha, client.eta, settings.n_inner, settings.min_move
+    for _ in range(2 if settings.accelerate and number > SECOND_PASS_AFTER else 1):
         W = update_projection(factors, graph.to_client_order(F), anchor)
         target, before = graph.to_graph_order(rows @ W), F
         F = update_embedding(graph.laplacian, F, target, alpha=alpha, eta=eta, n_inner=n_inner, min_move=min_move)
@@ -305,7 +305,7 @@ def one_pass(client: Prepared, anchor: Array, settings: Settings, number: int) -
 
 def _as_sent(A: Array, settings: Settings) -> Array:
     """A d x k matrix as it travels: rounded, where the run says so; the sender continues with all digits."""
-    return np.ascontiguousarray(A, dtype=settings.solver.message_dtype or A.dtype)
+    return np.ascontiguousarray(A, dtype=settings.message_dtype or A.dtype)
 
 
 ROUND = Round()

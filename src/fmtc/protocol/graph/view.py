@@ -20,7 +20,7 @@ from typing import Any
 from ...describe import Atlas
 from ...linalg.arrays import to_numpy
 from ...models import GraphModel
-from ...settings import Settings, Solver
+from ...settings import Settings
 from ..base import Phase, Weights
 from ..method import ClientResult, Method
 from ..outcome import server_atlas
@@ -44,14 +44,9 @@ class GraphView(Method):
     model_type: Any = GraphModel
     saved: tuple[str, ...] = ("F", "W", "anchor", "T", "Z")
     changeable: tuple[str, ...] = (
-        "max_iter", "tol", "solver.n_init", "solver.labels_from", "solver.final", "solver.kappa", "solver.calibration",
+        "max_iter", "tol", "n_init", "labels_from", "final", "kappa", "calibrate",
     )  # fmt: skip
     view: str | None = "graph"  # None: to be decided on the way
-
-    def read_settings(self, document: Mapping[str, Any]) -> Settings:
-        """Settings from what `dataclasses.asdict` and JSON made of them."""
-        found: Settings = self.settings_type(**{**document, "solver": Solver(**document["solver"])})
-        return found
 
     def open_client(self, client_id: str, X: Any, settings: Settings, device: str) -> ClientState:
         """A client at rest, its rows checked."""
@@ -88,7 +83,7 @@ class GraphView(Method):
     def known_sizes(self, client_id: str, settings: Settings) -> dict[str, int]:
         """Clusters of a client and concepts of all; clients that have numbers of their own tell them in `hello`."""
         known = {"K": settings.n_clusters}
-        return known if settings.own_clusters is not None else known | {"k": settings.n_clusters}
+        return known if settings.clusters_per_silo is not None else known | {"k": settings.n_clusters}
 
     def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
         """Both residuals below `tol`, or `max_iter` rounds."""

@@ -238,7 +238,7 @@ def statistics_of(client: Tallied, keep: Array) -> list[Statistics]:
 
 def pool_of(settings: Settings) -> Pool:
     """How the mixture over columns is pooled; where silos may lack concepts, they drop those they have few rows of."""
-    return Pool(spread=settings.solver.spread, lean=settings.own_clusters is not None)
+    return Pool(spread=settings.spread, lean=settings.clusters_per_silo is not None)
 
 
 # ------------------------------------------------------------------------------------------------- mixture of columns
@@ -280,7 +280,7 @@ class _EM(Phase):
 
     def reduce(self, server: MixtureServer, answers: Answers, settings: Settings) -> tuple[MixtureServer, RoundReport]:
         """Add up, pool, and let the best starts go on."""
-        levels, contains = category_levels(server.mixture.axes, settings), settings.solver.contains
+        levels, contains = category_levels(server.mixture.axes, settings), settings.contains
         found = next_round(server, answers, pool_of(settings), levels, contains=contains)
         mixture = found.mixture.best(COMPARED.get(found.mixture.rounds, len(found.mixture.keep)))
         parts = {**server.parts, **found.parts}

@@ -130,7 +130,7 @@ class Axes(Phase):
     def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> InAxes:
         """Orthonormal again; after the last step, axes with the largest variance first."""
         ids = sorted(answers)
-        if settings.solver.contains and all(cid in server.told for cid in ids):
+        if settings.contains and all(cid in server.told for cid in ids):
             sizes = [np.linalg.norm(answers[cid].products) / server.told[cid][0] for cid in ids]
             server, _ = set_aside(server, ids, far_sizes(np.array(sizes), MOST_PRODUCTS))
         ids = heard(server, answers)
@@ -235,7 +235,7 @@ class Coordinates(Phase):
     def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> Seeding:
         """Covariance of all rows, and about the silos' own means; centres of the first starts."""
         ids, (axes, origin) = sorted(answers), axes_of(server)
-        if settings.solver.contains:
+        if settings.contains:
             server, _ = set_aside(server, ids, _far([answers[cid] for cid in ids], axes, settings))
         said = [answers[cid] for cid in heard(server, answers)]
         n = sum(answer.n_samples for answer in said)
@@ -279,7 +279,7 @@ def _weights(p: int, flat: Array, settings: Settings) -> Array:
     """Which coordinates each start looks at: all, or one that is flat, whose groups the others may hide; (s, p)."""
     if settings.n_clusters == 1:
         return np.ones((1, p))
-    return np.vstack([np.ones((STARTS * settings.solver.n_init, p)), np.eye(p)[flat]])
+    return np.vstack([np.ones((STARTS * settings.n_init, p)), np.eye(p)[flat]])
 
 
 def fresh_centers(seeds: Seeds, settings: Settings) -> Array:
@@ -389,7 +389,7 @@ def _begin(seeds: Seeds, counts: Array, sums: Array, settings: Settings) -> Mixt
         part = np.maximum(profile[begin : begin + size], 1e-4)
         profile[begin : begin + size] = part / part.sum()
         begin += size
-    given = settings.solver.spread
+    given = settings.spread
     handicap = np.where(weights.sum(axis=1) < weights.shape[1], HANDICAP, 0.0)
     found = [
         first_common(counts[s], sums[s], seeds.within if is_centred(s) else seeds.total, r, levels, profile)

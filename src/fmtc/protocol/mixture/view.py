@@ -36,7 +36,7 @@ class MixtureView(GraphView):
     closing = (CONCLUDE,)
     model_type: Any = MixtureModel
     saved = ("starts", "counts", "sums", "tallies", "shifts")
-    changeable = ("max_iter", "tol", "solver.calibration")
+    changeable = ("max_iter", "tol", "calibrate")
     view: str | None = "mixture"
 
     def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:

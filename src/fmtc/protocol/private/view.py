@@ -18,7 +18,7 @@ and only the noisy total is seen. Every phase is answered once in a run.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import inf, sqrt
 from typing import Any
@@ -36,7 +36,6 @@ from ...privacy.protection import Protection
 from ...refit import Refitted, Silo, numbered, refit
 from ...settings import Settings
 from ..base import Answers, Array, Content, Nothing, Phase, Weights, above, array, number
-from ..graph.view import METHOD as GRAPH
 from ..graph.view import known
 from ..method import ClientResult, Method
 from ..state import Cards, ClientState, RoundReport, become, refuse_weights
@@ -346,8 +345,7 @@ def personal(client: ClientState, model: AnchorModel, settings: Settings) -> Anc
     if len(client.X) <= client.k + 1:
         return model
     labels = model.assign(client.X)
-    solver = settings.solver
-    affinity = knn_affinity(model.scaled(client.X), solver.n_neighbors, nonmutual_weight=solver.nonmutual_weight)
+    affinity = knn_affinity(model.scaled(client.X), settings.n_neighbors, nonmutual_weight=settings.nonmutual_weight)
     labels = home.spread(labels, client.k, normalized_laplacian(affinity))
     E = model.coordinates(client.X)
     anchors, clusters = home.own_anchors(E, labels, model.anchors, model.clusters, settings.seed)
@@ -369,8 +367,7 @@ def keeps(client: ClientState, model: AnchorModel, settings: Settings) -> bool:
 
 def alone(client_id: str, X: Array, settings: Settings) -> Refitted:
     """The graph view of one client that learns from nobody."""
-    solver = replace(settings.solver, final="kmeans")
-    own = replace(settings, view="graph", beta=0.0, coupling="tensor", scale="auto", solver=solver)
+    own = replace(settings, view="graph", beta=0.0, coupling="tensor", scale="auto", final="kmeans")
     return refit(Silo(client_id, own.n_clusters, own), None, X)
 
 
@@ -391,10 +388,6 @@ class Anchors(Method):
     settings_type = Settings
     model_types: tuple[type, ...] = (AnchorModel, GraphModel)  # a client may stay alone
     changeable: tuple[str, ...] = ()
-
-    def read_settings(self, document: Mapping[str, Any]) -> Settings:
-        """Settings from what `dataclasses.asdict` and JSON made of them."""
-        return GRAPH.read_settings(document)
 
     def open_client(self, client_id: str, X: Any, settings: Settings, device: str) -> ClientState:
         """A client at rest, its rows checked."""

@@ -171,7 +171,7 @@ class TotalRound(Phase):
         if ask.basis is not None:
             client = rotated(client, turn_towards(W, asarray_like(Z, W)))
             W = to_numpy(client.W)
-        ahead = OVER_RELAXED * W + (1 - OVER_RELAXED) * Z if settings.solver.accelerate and Z.any() else W
+        ahead = OVER_RELAXED * W + (1 - OVER_RELAXED) * Z if settings.accelerate and Z.any() else W
         T = np.asarray(ahead + dual, dtype=np.float64)
         client = replace(client, T=T, Z=Z, round_no=round_no)
         loss = local_objective(cut, misfit, settings.alpha)
@@ -191,7 +191,7 @@ class TotalRound(Phase):
             U, s, negative = directions(G + np.triu(G, 1).T)
         if negative > NO_SUM:
             raise TrustError("the sum of a round is no sum of squares: one of the clients sent no honest answer")
-        p, beta = settings.solver.schatten_p, server.beta
+        p, beta = settings.schatten_p, server.beta
         if beta is None:
             beta = server.rho * weight_of_threshold(settings.beta * float(s.max()), p)
         x = shrink(s, beta / server.rho, p)
@@ -341,7 +341,7 @@ class Match(Phase):
         best = int(np.square(frames).sum(axis=(1, 2)).argmax())
         ranks = np.sum([answer.ranks[best] for answer in answers.values()], axis=0) / m
         frame = frames[best][np.argsort(ranks, kind="stable")]
-        mixes = settings.solver.mixes and settings.n_clusters > 1
+        mixes = settings.mixes and settings.n_clusters > 1
         mixture = first_mixture([frame], settings, server.words) if mixes else None
         return replace(server, frames=frame[None], mixture=mixture)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fmtc import advise
 from fmtc.errors import DatasetError
 from fmtc.estimator import FMTC
 from fmtc.schema import Encoded
@@ -100,7 +101,7 @@ def _advice(data: Any, truth: int, seed: int, with_fit: bool) -> Row:
         warnings.simplefilter("ignore", UserWarning)
         try:
             began = time.process_time()
-            advice = model.advise(silos, k_range=(2, highest))
+            advice = advise(silos, k_range=(2, highest), model=model)
             row["spectrum"] = {
                 "chosen": advice.chosen, "low": advice.low, "high": advice.high, "verdict": advice.verdict,
                 "signals": advice.signals, "is_table": advice.is_table, "seconds": time.process_time() - began,

@@ -176,7 +176,7 @@ def _judged(model: FMTC, train: FederatedDataset) -> Row:
 
 def _labels(model: FMTC, train: FederatedDataset) -> dict[str, tuple[Array, Array]]:
     """Clusters and classes of the rows of each silo."""
-    return {cid: (model.predict(part.X, clients=cid), part.y) for cid, part in train.by_client().items()}
+    return {cid: (model.predict(part.X, silos=cid), part.y) for cid, part in train.by_client().items()}
 
 
 def _majorities(model: FMTC, train: FederatedDataset) -> dict[tuple[str, int], int]:

@@ -72,7 +72,7 @@ def _thinned(data: FederatedDataset, rng: np.random.Generator) -> FederatedDatas
 
 def _fitted(data: FederatedDataset, n_clusters: int, seed: int) -> FMTC:
     rows = _rows(data)
-    return FMTC(n_clusters, random_state=seed).fit(rows, clients=data.clients).calibrate(rows, clients=data.clients)
+    return FMTC(n_clusters, random_state=seed).fit(rows, silos=data.clients).calibrate(rows, silos=data.clients)
 
 
 def _rows(data: FederatedDataset, which: Any = slice(None)) -> Any:
@@ -88,20 +88,20 @@ def _gains(data: FederatedDataset, seed: int) -> Row:
     train, test = data.split(HELD, seed)
     model = _fitted(train, train.n_clusters, seed)
     found, scored, left_out, rows = [], [], 0, 0
-    for cid in model.client_ids_:
+    for cid in model.silos_:
         own, new = train.clients == cid, test.clients == cid
         matching = match_classes(train.y[own], model.labels_[own])
-        labels = model.predict(_rows(test, new), clients=cid)
+        labels = model.predict(_rows(test, new), silos=cid)
         right = np.array([matching.get(label, -1) for label in labels]) == test.y[new]
-        order = np.argsort(model.confidence(_rows(test, new), clients=cid), kind="stable")
+        order = np.argsort(model.confidence(_rows(test, new), silos=cid), kind="stable")
         n = len(order)
         found.append([right.mean(), *(right[order[round(share * n) :]].mean() for share in (0.1, 0.2))])
-        out = model.predict(_rows(test, new), clients=cid, abstain=0.1) < 0
+        out = model.predict(_rows(test, new), silos=cid, abstain=0.1) < 0
         left_out, rows = left_out + int(out.sum()), rows + n
         scored.append(right[~out].mean() if (~out).any() else right.mean())
     acc, tenth, fifth = 100 * np.mean(found, axis=0)
     return {
-        "view": model.view_, "silos": len(model.client_ids_), "acc": float(acc), "gain_10": float(tenth - acc),
+        "view": model.view_, "silos": len(model.silos_), "acc": float(acc), "gain_10": float(tenth - acc),
         "gain_20": float(fifth - acc), "abstained": 100 * left_out / rows, "held_out": rows,
         "gain_abstaining": float(100 * np.mean(scored) - acc),
     }  # fmt: skip
@@ -118,7 +118,7 @@ def _alarms(data: FederatedDataset, seed: int) -> Row:
     model = _fitted(train.take(np.flatnonzero(train.y != unknown)), data.n_clusters - 1, seed)
     count = {"batches": 0, "false": 0, "trials": 0, "false_all": 0, "mw_false": 0}
     seen = {f"{kind}_{share:g}": 0 for share in SHARES for kind in ("power", "power_all", "mw_power")}
-    fresh = {cid: test.X[(test.clients == cid) & (test.y != unknown)] for cid in model.client_ids_}
+    fresh = {cid: test.X[(test.clients == cid) & (test.y != unknown)] for cid in model.silos_}
     strange = test.X[test.y == unknown]
     more = train.X[train.y == unknown]  # nobody has seen these either
     sizes = {cid: min(BATCH, X.shape[0]) for cid, X in fresh.items() if X.shape[0] >= LEAST}
@@ -131,7 +131,7 @@ def _alarms(data: FederatedDataset, seed: int) -> Row:
                 batch = fresh[cid][orders[cid][n_new:]]
                 if n_new:
                     batch = _stacked(batch, _drawn(strange, more, n_new, rng))
-                found = model.drift(batch if data.schema is None else Encoded(batch, data.schema), clients=cid)
+                found = model.drift(batch if data.schema is None else Encoded(batch, data.schema), silos=cid)
                 p_values.append(found.p_value)
                 alarm, other = found.p_value <= NOMINAL, _mann_whitney(model, cid, batch) <= NOMINAL
                 if share:
@@ -174,8 +174,9 @@ def _mann_whitney(model: FMTC, cid: str, batch: Any) -> float:
     from scipy.stats import mannwhitneyu
 
     own = model._models[cid]
-    fit = own.calibration.fit(own.row_scores(batch))
-    return float(mannwhitneyu(fit, own.calibration.fits, alternative="less").pvalue)
+    known = own.calibrated()
+    fit = known.fit(own.row_scores(batch))
+    return float(mannwhitneyu(fit, known.fits, alternative="less").pvalue)
 
 
 # ---------------------------------------------------------------------------------------------------------- table

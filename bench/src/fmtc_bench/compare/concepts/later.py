@@ -72,7 +72,7 @@ def _set(name: str, seed: int) -> list[Row]:
             auto = join_later(kit, silos[cid], name=cid, random_state=seed)
             labels = {
                 "alone": FMTC(k, random_state=seed).fit({cid: silos[cid]}).labels_,
-                "published": as_published(cid, _plain(silos[cid]), kit.published, rest.settings()),
+                "published": as_published(cid, _plain(silos[cid]), kit.published, rest._settings()),
                 "guided": guided.labels_,
                 "auto": auto.labels_,
                 "member": as_members[cid],
@@ -80,7 +80,7 @@ def _set(name: str, seed: int) -> list[Row]:
             scores = {way: 100 * clustering_accuracy(truth[cid], labels[way]) for way in WAYS}
             found.append(
                 {"dataset": name, "seed": seed, "newcomer": cid, "rows": len(truth[cid]), "view": rest.view_,
-                 "agreement": auto.joined_.agreement, "joined": auto.joined_.guided, **scores}
+                 "agreement": auto.run_.joined.agreement, "joined": auto.run_.joined.guided, **scores}
             )  # fmt: skip
     return found
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fmtc import Graph
 from fmtc.estimator import FMTC
 from fmtc.metrics import clustering_accuracy
 from fmtc.schema import Encoded
@@ -28,19 +29,21 @@ Build = Callable[[Mapping[str, int], int, int], FMTC]  # clusters of each silo, 
 
 
 def _graph(coupling: str) -> Build:
-    return lambda own, K, seed: FMTC(own, n_concepts=K, view="graph", coupling=coupling, random_state=seed)
+    graph = Graph(coupling=coupling)
+    return lambda own, K, seed: FMTC(K, clusters_per_silo=own, view="graph", graph=graph, random_state=seed)
 
 
 METHODS: dict[str, Build] = {
     "all K everywhere": lambda own, K, seed: FMTC(K, view="graph", random_state=seed),
     "k_t, numbers by size": lambda own, K, seed: FMTC(max(own.values()), view="graph", random_state=seed),
-    "alone, matched": lambda own, K, seed: FMTC(own, n_concepts=K, view="graph", beta=0, random_state=seed),
+    "alone, matched": lambda own, K, seed: FMTC(
+        K, clusters_per_silo=own, view="graph", graph=Graph(beta=0), random_state=seed),
     "tensor, matched": _graph("tensor"),
     "subspace, matched": _graph("subspace"),
     "average, matched": _graph("average"),
-    "mixture, K only": lambda own, K, seed: FMTC(n_clusters=K, n_concepts=K, view="mixture", random_state=seed),
-    "mixture, k_t": lambda own, K, seed: FMTC(own, n_concepts=K, view="mixture", random_state=seed),
-    "auto, k_t": lambda own, K, seed: FMTC(own, n_concepts=K, random_state=seed),
+    "mixture, K only": lambda own, K, seed: FMTC(K, clusters_per_silo="auto", view="mixture", random_state=seed),
+    "mixture, k_t": lambda own, K, seed: FMTC(K, clusters_per_silo=own, view="mixture", random_state=seed),
+    "auto, k_t": lambda own, K, seed: FMTC(K, clusters_per_silo=own, random_state=seed),
 }  # fmt: skip
 
 
@@ -76,7 +79,7 @@ def measure(seeds: Sequence[int], listen: Listener) -> list[Row]:
                 listen(f"{name}, seed {seed}: {method}")
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    model = build(own, data.n_clusters, seed).fit(X, clients=data.clients)
+                    model = build(own, data.n_clusters, seed).fit(X, silos=data.clients)
                 acc, common, used = score(data, model.labels_)
                 rows.append(
                     {"dataset": name, "target": name in DEALS, "seed": seed, "method": method, "acc": round(acc, 2),
