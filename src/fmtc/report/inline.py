@@ -13,6 +13,7 @@ import numpy as np
 
 from ..artifacts import runs
 from ..artifacts.files import jsonable
+from ..artifacts.models import current_settings
 from ..describe import FEW, percents
 from ..describe.words import html_table
 from ..tables import Silo
@@ -79,11 +80,12 @@ def write_report(
     report = runs.report(model, results, files=[], as_published=False, seconds=seconds, notes=[])
     explanation, atlas = runs.told(model, results, report)
     explanation = explanation.renamed(names or {})
-    more = {"projection": runs.projection(results),
-            "details": study(model, results, embeddings=embeddings, gain=gain)}  # fmt: skip
+    report["settings"] = current_settings(report["settings"])
+    report["projection"] = runs.projection(results)
+    report["details"] = study(model, results, embeddings=embeddings, gain=gain)
     history = [asdict(record) for record in model.run_.rounds]
-    run = Run(path.stem, jsonable(report | more), model, jsonable(history), explanation,
-              atlas.renamed(explanation.names), model.n_features_in_, model.n_clusters_)  # fmt: skip
+    run = Run(path.stem, jsonable(report), model, jsonable(history), explanation, atlas.renamed(explanation.names),
+              model.n_features_in_, model.n_clusters_)  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     write_page(summary_of(run), path)
     return path
