@@ -200,8 +200,9 @@ def test_nothing_works_before_fit(call):
 
 
 def test_nothing_fitted_shows_before_fit_and_all_of_it_after(model, tmp_path):
-    fitted = ["labels_", "silos_", "n_clusters_", "view_", "view_reason_", "projections_", "cluster_centers_", "n_iter_",
-              "converged_", "n_features_in_", "embedding_", "consensus_", "kappa_", "atlas_", "run_"]  # fmt: skip
+    fitted = ["labels_", "silos_", "n_clusters_", "view_", "view_reason_", "projections_", "cluster_centers_",
+              "n_iter_", "converged_", "n_features_in_", "embedding_", "consensus_", "kappa_",
+              "atlas_", "run_"]  # fmt: skip
     fresh = FMTC()
     assert [name for name in [*fitted, "feature_names_in_"] if hasattr(fresh, name)] == []
     assert [name for name in fitted if not hasattr(model, name)] == []

@@ -130,7 +130,7 @@ def test_rows_in_large_parts_get_as_many_clusters(kind):
         advice = advise(X, model=FMTC(random_state=seed))
         assert (advice.chosen, advice.low, advice.high, advice.signals["parts"]) == (parts,) * 4
         assert "range of" not in advice.sentences[0]
-        assert f"{parts} large parts" in advice.text
+        assert f"{parts} large parts" in str(advice)
     assert advise({"a": X, "b": shapes(kind, 200, 9)[0]}, model=FMTC(random_state=0)).chosen == parts
 
 

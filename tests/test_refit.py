@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 
 from fmtc import FMTC
 from fmtc.later.join import common_of
-from fmtc.later.models import kit_of
+from fmtc.later.publish import kit_of
 from fmtc.mixture import Personal
 from fmtc.models import Frame, MixtureModel
 from fmtc.protocol.state import ClientState

@@ -74,13 +74,8 @@ class Advice:
     eigengap_of: dict[str, Array] = field(repr=False)
 
     @property
-    def text(self) -> str:
-        """The advice in a few sentences, with what it cannot know."""
-        return " ".join(self.sentences)
-
-    @property
     def sentences(self) -> list[str]:
-        """The sentences of `text`."""
+        """The advice in a few sentences, with what it cannot know."""
         span = "" if self.low == self.high else f", in a range of {self.low} to {self.high}"
         verdict = "not clear" if self.verdict == RANGE else self.verdict
         said = [f"Advice: {self.chosen} clusters{span}. Verdict: {verdict}."]
@@ -108,13 +103,13 @@ class Advice:
         return said
 
     def __str__(self) -> str:
-        return self.text
+        return " ".join(self.sentences)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in what JSON knows."""
         return {
             "chosen": self.chosen, "low": self.low, "high": self.high, "verdict": self.verdict,
-            "signals": dict(self.signals), "n_rows": self.n_rows, "is_table": self.is_table, "text": self.text,
+            "signals": dict(self.signals), "n_rows": self.n_rows, "is_table": self.is_table, "text": str(self),
             "ks": self.ks.tolist(),
             "eigengap": {"mean": self.eigengap.tolist(), "silos": {c: g.tolist() for c, g in self.eigengap_of.items()}},
         }  # fmt: skip

@@ -1017,7 +1017,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         ...     sorted(file.name for file in model.publish(folder + "/kit").iterdir())
         ['join.json', 'join.safetensors']
         """
-        from .later.models import publish
+        from .later.publish import publish
 
         check_is_fitted(self)
         return publish(self, path, names, overwrite)
@@ -1054,7 +1054,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         >>> model.update({"north": rows["north"]}, keep_last=80).predict([[1.0, 1.0]], silos="north") == before
         array([ True])
         """
-        from .later.models import update
+        from .later.update import update
 
         check_is_fitted(self)
         update(self, X, silos, keep_last)
@@ -1125,7 +1125,7 @@ def advise(X: Any, *, silos: Any = None, k_range: Any = None, model: FMTC | None
 
     Where the rows of most silos fall into several large parts that do not touch, the advice is their number. Else it is
     the number of eigenvalues before the largest step in the spectrum of the silos' neighbour graphs, and the range has
-    all numbers with a step nearly as large. It is advice: see `Advice.text`.
+    all numbers with a step nearly as large. It is advice: print it.
 
     Parameters
     ----------
@@ -1253,7 +1253,7 @@ def _number_by(
 
 def warn_of_advice(advice: Advice) -> None:
     """Say which number of clusters is fitted."""
-    warnings.warn(f"the number of clusters is not clear: {advice.text}", UserWarning, stacklevel=4)
+    warnings.warn(f"the number of clusters is not clear: {advice}", UserWarning, stacklevel=4)
 
 
 def checked_weights(weights: Mapping[Any, float] | None, silos: Iterable[str]) -> dict[str, float] | None:

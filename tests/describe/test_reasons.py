@@ -1,6 +1,7 @@
 """Why a row is in its cluster: contributions that add up, and changes that change."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -183,9 +184,9 @@ def test_it_takes_one_row(graph, silos):
 
 
 def test_it_is_told_in_words_and_in_json(mixture, frames):
-    why = mixture.explain(row=frames["a"][40:41], silos="a").named({0: "mild", 1: "severe", 2: "other"})
+    why = replace(mixture.explain(row=frames["a"][40:41], silos="a"), names={0: "mild", 1: "severe", 2: "other"})
     text = str(why)
-    assert f"cluster {why.cluster} ({dict(why.names)[why.cluster]})" in text
+    assert f"cluster {why.cluster} ({why.names[why.cluster]})" in text
     assert f"{why.changes[0].column} " in text and "in place of" in text
     again = json.loads(json.dumps(why.to_dict()))
     assert again["reasons"][0]["contribution"] == why.reasons[0].contribution

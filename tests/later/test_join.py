@@ -18,7 +18,7 @@ from fmtc.artifacts.published import read_kit
 from fmtc.cli.leading import write_consensus
 from fmtc.cli.words import Words
 from fmtc.errors import DataError, FileError, InputError, TrustError
-from fmtc.later.models import kit_of, open_run
+from fmtc.later.publish import kit_of, open_run
 from fmtc.models.shared import Published
 from fmtc.protocol.method import view_method
 from fmtc.runtime.conductor import RESULT, conduct
@@ -48,7 +48,7 @@ VIEWS = {
     "scaled": {"view": "graph", "scale": "global", "graph": Graph(lift=False)},
     "lifted": {"view": "graph", "scale": "global", "graph": Graph(lift=True)},
     "k-means": {"view": "graph", "scale": "none", "graph": Graph(final="kmeans")},
-    "sums": {"view": "graph", "scale": "none", "coupling": "subspace", "privacy": "sums"},
+    "sums": {"view": "graph", "scale": "none", "graph": Graph(coupling="subspace"), "privacy": "sums"},
     "sums of a mixture": {"view": "mixture", "privacy": "sums"},
 }
 VIEWS = {kind: {"max_iter": 5} | view for kind, view in VIEWS.items()}

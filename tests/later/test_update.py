@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from fmtc import FMTC, Graph, Privacy, join_later, load
 from fmtc.errors import DataError, InputError
-from fmtc.later.models import kit_of
+from fmtc.later.publish import kit_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 

@@ -98,7 +98,7 @@ def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: 
     features = model._features(word_lookup(files, reading.of_texts(text_recipe(model))), silo.feature_names)
     why = why_row(model._models[silo.name], silo.X[[place]], features)
     explanation = runs.read_explanation(run)
-    why = why.named(explanation.names if explanation else {})
+    why = replace(why, names=explanation.names if explanation else {})
     what = f"{silo.id_name or 'row'} {row} of {silo.name}"
     if not words.give({"row": what, **why.to_dict()}):
         words.show(f"{what}: {why}")

@@ -48,7 +48,7 @@ def publish(run: Path, schema: Path | None, output: Output, text_column: str | N
       fmtc publish consensus --out kit --text-column notes
     """
     from ..artifacts.published import is_kit
-    from ..later.models import open_run
+    from ..later.publish import open_run
 
     out = output.free(is_kit)
     model = open_run(run, schema, text_column)
@@ -100,7 +100,7 @@ def join_later(
       fmtc join-later --kit kit --data ours.csv --guide never --out ours
     """
     from ..artifacts.published import read_kit
-    from ..later.models import join_later as fitted_later
+    from ..later.join import join_later as fitted_later
     from ..schema import Schema
 
     output = replace(output, out=output.free(runs.is_run))
@@ -193,7 +193,7 @@ def update(
       fmtc update run north.csv south.csv --out run-2                           (files called after their silos)
       fmtc update run all.parquet --silo-column site --out run-2
     """
-    from ..later.models import open_run
+    from ..later.publish import open_run
 
     output = replace(output, out=output.free(runs.is_run))
     model = open_run(run)

@@ -198,7 +198,7 @@ class Lead:
             View(self.words, self.names, "asking the silos how many clusters there are") as view,
         ):
             advice = ask_advice(coordinator, self.model, Path(folder), view, **asdict(self.waiting))
-        self.words.note(advice.text)
+        self.words.note(str(advice))
         return advice.chosen
 
     def _supervise(self, coordinator: Coordinator, spec: RunSpec, *, is_new: bool) -> None:

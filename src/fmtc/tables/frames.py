@@ -65,7 +65,7 @@ def check_frames(frames: Mapping[str, Any]) -> None:
     for name, own in names.items():
         if twice := [column for column, count in Counter(own).items() if count > 1]:
             raise DataError(
-                f"{f'client {name!r}: ' if name else ''}X has more than one column called {listed(twice)}; "
+                f"{f'silo {name!r}: ' if name else ''}X has more than one column called {listed(twice)}; "
                 "names of columns must be unique"
             )
     if found := differences(names):
