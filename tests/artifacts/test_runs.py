@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from tests.views import graph_view
+from tests.views import FEW, graph_view
 
 import fmtc
 from fmtc import FMTC
@@ -50,9 +50,23 @@ def write(out, files, model, silos):
 
 def test_a_caller_of_these_functions_leaves_the_folder_of_fit(files, tmp_path):
     silos = silos_of(files)
-    model = FMTC(3, max_iter=5, random_state=0).fit({silo.name: silo.X for silo in silos})
+    model = FMTC(3, max_iter=5, random_state=0, mixture=FEW).fit({silo.name: silo.X for silo in silos})
     report = write(tmp_path / "mine", files, model, silos)
-    fit = ["fit", *files, "--id-column", "id", "--label-column", "class", "-k", 3, "--max-iter", 5, "--out"]
+    fit = [
+        "fit",
+        *files,
+        "--id-column",
+        "id",
+        "--label-column",
+        "class",
+        "-k",
+        3,
+        "--max-iter",
+        5,
+        "--set",
+        "n_init=2",
+        "--out",
+    ]
     done = CliRunner().invoke(main_group, [str(word) for word in [*fit, tmp_path / "fit"]])
     assert done.exit_code == 0, done.output
     kept = {file.relative_to(tmp_path / "fit") for file in (tmp_path / "fit").glob("**/*")}
@@ -76,7 +90,7 @@ def test_a_caller_of_these_functions_leaves_the_folder_of_fit(files, tmp_path):
 def test_one_silo_without_history(files, tmp_path):
     """As at the end of a federation, where a silo has its own model and never saw the rounds."""
     silos = silos_of(files[:1])
-    model = FMTC(3, max_iter=2, random_state=0).fit({silo.name: silo.X for silo in silos})
+    model = FMTC(3, max_iter=2, random_state=0, mixture=FEW).fit({silo.name: silo.X for silo in silos})
     model.run_ = replace(model.run_, history=(), before=0)
     write(tmp_path / "run", files[:1], model, silos)
     assert json.loads((tmp_path / "run" / "history.json").read_text()) == []
