@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from fmtc.artifacts.labels import as_csv
 
+from fmtc.artifacts.labels import as_csv
 from fmtc.errors import FileError
 from fmtc.estimator import FMTC
 
