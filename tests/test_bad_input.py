@@ -91,7 +91,7 @@ def test_missing_cells_and_words_are_taken(rows, view):
 
 def test_words_beside_numbers_without_names_are_refused():
     """Which column is which, only names of columns can say."""
-    with pytest.raises(DataError, match=r"^silo 'table': .*client 'array' .*data frames for all"):
+    with pytest.raises(DataError, match=r"^silo 'table': .*silo 'array' .*data frames for all"):
         quick().fit({"array": np.zeros((30, 5)), "table": GAPS["a column of words"]})
 
 
@@ -218,7 +218,7 @@ def test_blanks_in_the_names_of_files(tmp_path):
     for name in ("north", "north ", "south "):
         np.save(tmp_path / f"{name}.npy", X)
     assert [silo.name for silo in read_silos([tmp_path / "north .npy", tmp_path / "south .npy"])] == ["north", "south"]
-    with pytest.raises(DataError, match=r"both be client 'north'"):
+    with pytest.raises(DataError, match=r"both be silo 'north'"):
         read_silos([tmp_path / "north.npy", tmp_path / "north .npy"])
 
 

@@ -98,7 +98,7 @@ def test_bounds_of_a_schema_make_codes_missing(home):
     text = (home / "run" / "schema.toml").read_text().replace('name = "age"', 'name = "age"\nlower = 0')
     (home / "schema.toml").write_text(text)
     done = run(*FIT, "--schema", "schema.toml", "--missing", "drop", "--out", "again")
-    assert "client 'north': values outside the bounds count as missing: 'age' (4)" in notes(done)
+    assert "silo 'north': values outside the bounds count as missing: 'age' (4)" in notes(done)
     assert "rows with missing cells omitted: 4 of 'north'" in notes(done)
     labels = pl.read_csv("again/labels/north.csv")
     assert labels["patient_id"].to_list() == frame["patient_id"].to_list()[4:]
@@ -129,7 +129,7 @@ def test_missing_cells(home, missing):
         pytest.skip("the method does not take missing values yet")
     done = run(*FIT, "--missing", missing, "--append", "--out", "run", code=3 if missing == "refuse" else 0)
     if missing == "refuse":
-        assert "client 'north' in 'age' (1); the first in line 9 of north.csv" in done.stderr
+        assert "silo 'north' in 'age' (1); the first in line 9 of north.csv" in done.stderr
         return
     table = pl.read_csv("run/tables/north.csv")
     assert table.columns == [*frame.columns, "cluster", "probability"]
@@ -238,7 +238,7 @@ def test_predict_of_an_unknown_level_or_silo(home):
     pl.read_csv("north.csv").with_columns(pl.lit("x").alias("sex")).write_csv("new.csv")
     if FMTC.takes_missing:
         done = run("predict", "run", "new.csv", "--silo", "north")
-        assert "client 'new': levels that are not known count as missing: 'sex' ('x')" in notes(done)
+        assert "silo 'new': levels that are not known count as missing: 'sex' ('x')" in notes(done)
     pl.read_csv("north.csv").with_columns(pl.lit("east").alias("site")).write_csv("new.csv")
     done = run("predict", "run", "new.csv", "--silo-column", "site", code=3)
     assert "rows of 'east', and the model is of silos 'north', 'south'" in done.stderr

@@ -59,8 +59,8 @@ def test_single_precision_stays_single():
 )  # fmt: skip
 def test_errors_name_the_column_and_the_first_bad_value(frame, words):
     with pytest.raises(DataError, match=re.escape(words)) as caught:
-        MIXED.encode(pl.DataFrame(frame), "client 'north': ")
-    assert str(caught.value).startswith("client 'north': ")
+        MIXED.encode(pl.DataFrame(frame), "silo 'north': ")
+    assert str(caught.value).startswith("silo 'north': ")
 
 
 def test_words_in_a_column_of_numbers_can_count_as_missing():

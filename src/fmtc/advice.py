@@ -74,13 +74,8 @@ class Advice:
     eigengap_of: dict[str, Array] = field(repr=False)
 
     @property
-    def text(self) -> str:
-        """The advice in a few sentences, with what it cannot know."""
-        return " ".join(self.sentences)
-
-    @property
     def sentences(self) -> list[str]:
-        """The sentences of `text`."""
+        """The advice in a few sentences, with what it cannot know."""
         span = "" if self.low == self.high else f", in a range of {self.low} to {self.high}"
         verdict = "not clear" if self.verdict == RANGE else self.verdict
         said = [f"Advice: {self.chosen} clusters{span}. Verdict: {verdict}."]
@@ -108,19 +103,19 @@ class Advice:
         return said
 
     def __str__(self) -> str:
-        return self.text
+        return " ".join(self.sentences)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in what JSON knows."""
         return {
             "chosen": self.chosen, "low": self.low, "high": self.high, "verdict": self.verdict,
-            "signals": dict(self.signals), "n_rows": self.n_rows, "is_table": self.is_table, "text": self.text,
+            "signals": dict(self.signals), "n_rows": self.n_rows, "is_table": self.is_table, "text": str(self),
             "ks": self.ks.tolist(),
             "eigengap": {"mean": self.eigengap.tolist(), "silos": {c: g.tolist() for c, g in self.eigengap_of.items()}},
         }  # fmt: skip
 
 
-def advice_of(found: Mapping[str, Array], client_ids: Sequence[str]) -> Advice:
+def advice_of(found: Mapping[str, Array], silos: Sequence[str]) -> Advice:
     """The advice that the evidence of all silos comes to.
 
     Parameters
@@ -128,7 +123,7 @@ def advice_of(found: Mapping[str, Array], client_ids: Sequence[str]) -> Advice:
     found : mapping of str to array
         What `fmtc.protocol.advice` has collected: ``ks`` (v,), ``sizes`` and ``parts`` (m,), ``eigenvalues`` (m, e)
         and ``n_features`` (1,).
-    client_ids : sequence of str
+    silos : sequence of str
         The silos, in the order of ``sizes``.
 
     Examples
@@ -159,7 +154,7 @@ def advice_of(found: Mapping[str, Array], client_ids: Sequence[str]) -> Advice:
         chosen, low, high = largest, min(largest, int(near.min())), max(largest, int(near.max()))
     n, is_table = int(found["sizes"].min()), int(found["n_features"][0]) <= TABLE
     verdict = FEW if n < ROWS_FOR_EACH * low else RANGE
-    of_each = dict(zip(client_ids, steps, strict=True))
+    of_each = dict(zip(silos, steps, strict=True))
     return Advice(chosen, low, high, verdict, signals, n, is_table, ks, gap, of_each)
 
 

@@ -775,10 +775,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """
         if row is not None:
             return self._explained_row(row, silos)
-        X, silos = self._known_rows(X, silos)
-        rows, places = self._divided(X, silos)
-        found = self.predict(X, silos=silos)
-        labels = np.concatenate(list(found.values())) if is_mapping(X) else found
+        rows, places, labels = self._labelled(X, silos)
         return self._explained(rows, {cid: labels[places[cid]] for cid in rows}, names=names)
 
     def plot(self, X: Any = None, *, silos: Any = None, names: Mapping[int, str] | None = None) -> Any:
@@ -810,10 +807,13 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             raise InputError("a model keeps no rows, and those of fit are not there any more: give them as X")
         return rows, seen.silos
 
-    def _divided(self, X: Any, silos: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Rows of each silo, and their places in the input."""
+    def _labelled(self, X: Any, silos: Any) -> tuple[dict[str, Any], dict[str, Any], Array]:
+        """Rows of each silo, their places among all, and the clusters of all; without X, of the rows of `fit`."""
+        X, silos = self._known_rows(X, silos)
+        found = self.predict(X, silos=silos)
+        labels = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
         parts = self._parts(X, silos, reset=False, ensure_all_finite=False)
-        return {cid: Xt for cid, (Xt, _) in parts.items()}, {cid: rows for cid, (_, rows) in parts.items()}
+        return {cid: Xt for cid, (Xt, _) in parts.items()}, {cid: rows for cid, (_, rows) in parts.items()}, labels
 
     def _explained(
         self,
@@ -1017,7 +1017,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         ...     sorted(file.name for file in model.publish(folder + "/kit").iterdir())
         ['join.json', 'join.safetensors']
         """
-        from .later.models import publish
+        from .later.publish import publish
 
         check_is_fitted(self)
         return publish(self, path, names, overwrite)
@@ -1054,7 +1054,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         >>> model.update({"north": rows["north"]}, keep_last=80).predict([[1.0, 1.0]], silos="north") == before
         array([ True])
         """
-        from .later.models import update
+        from .later.update import update
 
         check_is_fitted(self)
         update(self, X, silos, keep_last)
@@ -1125,7 +1125,7 @@ def advise(X: Any, *, silos: Any = None, k_range: Any = None, model: FMTC | None
 
     Where the rows of most silos fall into several large parts that do not touch, the advice is their number. Else it is
     the number of eigenvalues before the largest step in the spectrum of the silos' neighbour graphs, and the range has
-    all numbers with a step nearly as large. It is advice: see `Advice.text`.
+    all numbers with a step nearly as large. It is advice: print it.
 
     Parameters
     ----------
@@ -1253,7 +1253,7 @@ def _number_by(
 
 def warn_of_advice(advice: Advice) -> None:
     """Say which number of clusters is fitted."""
-    warnings.warn(f"the number of clusters is not clear: {advice.text}", UserWarning, stacklevel=4)
+    warnings.warn(f"the number of clusters is not clear: {advice}", UserWarning, stacklevel=4)
 
 
 def checked_weights(weights: Mapping[Any, float] | None, silos: Iterable[str]) -> dict[str, float] | None:

@@ -231,7 +231,7 @@ class SilosMixin:
         called = None if names is None else tuple(map(str, names))
         silos = [Silo(name, Xt, called, np.arange(len(Xt)), schema=schema) for name, (Xt, _) in parts.items()]
         wording, scaled = ARRAYS if names is None else FRAMES, getattr(self, "scale", "") != "none"
-        for remark in remarks(silos, scaled=scaled, files=False, wording=wording):
+        for remark in remarks(silos, scaled=scaled, wording=wording):
             warnings.warn(remark, RowsWarning, stacklevel=4)
         return parts
 

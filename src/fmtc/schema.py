@@ -200,7 +200,7 @@ class Schema:
         frame : polars.DataFrame of n rows
             Cells may be text: a column of numbers then holds their words.
         where : str
-            What the rows are, to begin an error with, such as ``"client 'north': "``.
+            What the rows are, to begin an error with, such as ``"silo 'north': "``.
         place : callable
             Where a row stands, in words, for errors.
         wording : Wording
@@ -231,10 +231,7 @@ class Schema:
                 X[:, j], strange = _codes(cells, column.levels)
                 unknown += [f"{column.name!r} ({joined(strange)})"] if strange else []
                 continue
-            try:
-                X[:, j] = _numbers(cells, column.name, column.words_missing, place, wording)
-            except DataError as error:
-                raise DataError(f"{where}{error}") from None
+            X[:, j] = _numbers(cells, column, where, place, wording)
             out = column.outside(X[:, j])
             X[out, j] = np.nan
             outside += [f"{column.name!r} ({int(out.sum())})"] if out.any() else []
@@ -280,7 +277,7 @@ class Schema:
         for column in self.columns:
             own = tuple(code for code in column.missing if code not in common)
             about = asdict(column) | {"missing": own}
-            lines += ["", "[[columns]]", f"name = {_quoted(about.pop('name'))}", *_settings(about)]
+            lines += ["", "[[columns]]", *_settings(about)]
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -456,23 +453,24 @@ def _codes(cells: pl.Series, levels: Sequence[str]) -> tuple[Array, list[str]]:
     return words.replace_strict(known, default=None, return_dtype=pl.Float64).to_numpy(), strange
 
 
-def _numbers(cells: pl.Series, name: str, lenient: bool, place: Callable[[int], str], wording: Wording) -> Array:
+def _numbers(cells: pl.Series, column: Column, where: str, place: Callable[[int], str], wording: Wording) -> Array:
     import polars as pl
 
     if is_number(cells) or cells.dtype == pl.Null:
         return cells.cast(pl.Float64).to_numpy()
+    said = f"{where}column {column.name!r} must hold numbers, but holds"
     if not is_text(cells):
         known = cells.drop_nulls()
         example = f", such as {known[0]}" if len(known) else ""
-        raise DataError(f"column {name!r} must hold numbers, but holds values of type {cells.dtype}{example}")
+        raise DataError(f"{said} values of type {cells.dtype}{example}")
     numbers, strange = numbers_in(cells, truths=True)
     bad = strange.arg_true()
-    if len(bad) and not lenient:
+    if len(bad) and not column.words_missing:
         first = str(cells[int(bad[0])]).strip()
         more = f", and words in {len(bad) - 1} more" if len(bad) > 1 else ""
         raise DataError(
-            f"column {name!r} must hold numbers, but holds {first!r} in {place(int(bad[0]))}{more}: correct "
-            f"{'them' if more else 'it'}, or count such words as missing {wording.as_missing([first])}"
+            f"{said} {first!r} in {place(int(bad[0]))}{more}: correct {'them' if more else 'it'}, or count such words "
+            f"as missing {wording.as_missing([first])}"
         )
     return numbers.to_numpy()
 
@@ -480,27 +478,19 @@ def _numbers(cells: pl.Series, name: str, lenient: bool, place: Callable[[int], 
 # ---------------------------------------------------------------------------------------------------------- TOML
 
 
-def _quoted(text: str) -> str:
-    """A basic string of TOML."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _quoted_code(code: str) -> str:
-    """A code of a missing value: a number as it is."""
-    return code if re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?", code) else _quoted(code)
-
-
 def _settings(values: Mapping[str, Any]) -> list[str]:
     """A line for each setting that says something."""
     said = {name: value for name, value in values.items() if value not in ("", (), None) and value is not False}
-    return [f"{name} = {_written(name, value)}" for name, value in said.items()]
+    return [f"{name} = {_written(value, plain=name == 'missing')}" for name, value in said.items()]
 
 
-def _written(name: str, value: Any) -> str:
+def _written(value: Any, *, plain: bool = False) -> str:
+    """A value as TOML; with `plain`, texts that are numbers are written as such."""
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_quoted_code if name == 'missing' else _quoted, value))}]"
+        return f"[{', '.join(_written(one, plain=plain) for one in value)}]"
     if isinstance(value, str):
-        return _quoted(value)
+        number = plain and re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?", value)
+        return value if number else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return "true" if value is True else f"{value:.17g}"
 
 

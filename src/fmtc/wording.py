@@ -23,7 +23,7 @@ class Wording:
     ["(--missing-code -999 --missing-code '<5')", "(X.replace([-999.0, '<5'], float('nan')))"]
     """
 
-    keeps = True  # whether a column can be declared to be a feature
+    of_files = True  # whether rows are of files, whose columns can be declared to be features
 
     def option(self, name: str) -> str:
         """Name of an option."""
@@ -69,7 +69,7 @@ class Flags(Wording):
 class Frames(Wording):
     """For data frames that are given to `fit`."""
 
-    keeps = False
+    of_files = False
 
     def way(self, option: str, *values: str, column: str = "") -> str:
         """What to do in Python."""

@@ -359,6 +359,7 @@ class Simulation(LocalFederation):
 
     def __init__(self, sources, folder, *, rows=None, lost_after=8.0, limit=3_000.0):
         self.world = World(ManualClock(now=1e9, limit=1e9 + limit))
+        self.clock, self.tends = self.world.clock, True
         super().__init__(sources, rows=rows, lost_after=lost_after)
         self.folder = folder
 
@@ -384,6 +385,10 @@ class Simulation(LocalFederation):
 
     def start(self, cid):
         self.processes[cid] = self.world.add(self.kits[cid])
+
+    def _tend(self):
+        if self.tends:
+            super()._tend()
 
     @property
     def job(self):

@@ -37,7 +37,7 @@ class FlareCase:
                 raise ServerStoppedError
 
         with Simulation(self.sources, self.folder / "world") as fed:
-            fed.tends = False  # whoever is killed is gone for good
+            fed._tend = lambda: None  # whoever is killed is gone for good
             for fault in faults:
                 if fault.kind != STOP:
                     fed.processes[fault.client].faults = {fault.round_no: FAULTS[fault.kind]}

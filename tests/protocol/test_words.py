@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
 from fmtc import FMTC, Graph, join_later, load
-from fmtc.later.models import kit_of
+from fmtc.later.publish import kit_of
 from fmtc.settings import Settings, by_view
 
 TOPICS, WORDS = 3, 30

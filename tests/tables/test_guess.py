@@ -140,7 +140,7 @@ def test_a_column_of_ids_in_one_silo_only_is_none():
 
 def test_a_problem_names_the_first_bad_cell():
     found = judge({"a": pl.DataFrame({"x": ["1", "2"]}), "b": pl.DataFrame({"x": ["3", "4", "much"]})})
-    assert "'much' in row 3 of client 'b'" in words_of(found.doubts[0])
+    assert "'much' in row 3 of silo 'b'" in words_of(found.doubts[0])
 
 
 @pytest.mark.parametrize("load", [load_wine, load_breast_cancer, load_iris, load_diabetes])
@@ -214,8 +214,7 @@ def test_a_huge_constant_does_not_outweigh():
     """Its variance is rounding."""
     X = np.c_[rng.normal(size=(30, 2)), np.full(30, 1e17 / 3)]
     assert X[:, 2].var() > 0
-    (said,) = remarks([silo(X, ("a", "b", "c"))], scaled=False)
-    assert said.startswith("'c' is 3.33e+16 in all rows: it says nothing")
+    assert remarks([silo(X, ("a", "b", "c"))], scaled=False) == []
 
 
 def test_remarks_bear_missing_cells_and_constant_columns():
@@ -224,5 +223,4 @@ def test_remarks_bear_missing_cells_and_constant_columns():
     X[:, 2] = 1e100
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        (said,) = remarks([silo(X, ("a", "b", "c"))], scaled=False)
-    assert said.startswith("'c' is 1e+100 in all rows")
+        assert remarks([silo(X, ("a", "b", "c"))], scaled=False) == []

@@ -98,17 +98,17 @@ def test_an_array_comes_back_as_it_was(tmp_path, how, X):
 
 
 @some
-@given(silos=st.lists(st.sampled_from(["a", "b", "01", "1"]), min_size=1, max_size=12))
-def test_one_file_falls_into_silos_and_keeps_its_rows(tmp_path, clients):
+@given(owners=st.lists(st.sampled_from(["a", "b", "01", "1"]), min_size=1, max_size=12))
+def test_one_file_falls_into_silos_and_keeps_its_rows(tmp_path, owners):
     path = tmp_path / "all.csv"
-    values = np.arange(len(clients)) * 0.5
-    pl.DataFrame({"site": clients, "x": values}).write_csv(path)
+    values = np.arange(len(owners)) * 0.5
+    pl.DataFrame({"site": owners, "x": values}).write_csv(path)
     silos = read_silos([path], Reading(silo_column="site"))
-    assert [s.name for s in silos] == list(dict.fromkeys(clients))
+    assert [s.name for s in silos] == list(dict.fromkeys(owners))
     for silo in silos:
-        assert [clients[row] for row in silo.rows] == [silo.name] * len(silo.rows)
+        assert [owners[row] for row in silo.rows] == [silo.name] * len(silo.rows)
         assert_array_equal(silo.X[:, 0], values[silo.rows])
-    assert_array_equal(np.sort(np.concatenate([s.rows for s in silos])), np.arange(len(clients)))
+    assert_array_equal(np.sort(np.concatenate([s.rows for s in silos])), np.arange(len(owners)))
 
 
 @pytest.mark.parametrize("kind", ["coo", "csr", "csc", "bsr", "dia"])
@@ -288,7 +288,7 @@ def test_types_of_parquet_columns_are_named(tmp_path):
 def test_text_columns(tmp_path):
     paths = write(tmp_path, a_csv="city,x,who\nOslo,1,Ada\n", b_csv="city,x,who\nRome,1,Bob\n")
     found = refusal(paths, "'city' holds words (such as 'Oslo')", "'who' holds words (such as 'Ada')").splitlines()
-    assert [line.strip().partition(": ")[0] for line in found] == ["client 'a'"] * 2 + ["client 'b'"] * 2
+    assert [line.strip().partition(": ")[0] for line in found] == ["silo 'a'"] * 2 + ["silo 'b'"] * 2
     assert re.findall("`(.*?)`", found[0]) == ["drop", "id_column", "label_column", "silo_column"]
     many = ",".join(f"t{j}" for j in range(7))
     refusal(write(tmp_path, c_csv=f"{many}\n{many}\n"), "'t4' holds words (such as 't4')", "and 2 more columns")

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..kernels.alignment import has_direction, likeness
-from .contrasts import TOP, Contrasts, Table
+from .contrasts import TOP, Contrasts, Table, counted
 from .documents import Document
 from .features import Features, Named
 from .words import FEW, HASHED, UNMATCHED, both_written, held_words, html_table, percent, percents, with_unit
@@ -277,26 +277,17 @@ def explain_silos(
     k = n_clusters or 1 + max((int(part.max(initial=0)) for part in y.values()), default=0)
     common = [silo for silo in rows if silo not in held] or list(rows)
     table = Table.of(rows, features)
-    parts, sizes = _contrasted(table, rows, y, k, common)
-    found = _Found.of(table, parts, sizes, rows, y, common)
+    parts = {silo: table.contrasts(X, y[silo], k) for silo, X in rows.items()}
+    own = {silo: parts[silo] for silo in common}
+    whole = Contrasts.averaged(list(own.values()), features.is_text)
+    found = _Found.of(table, parts | {ALL: whole}, rows, y, common)
     clusters = found.clusters(ALL)
     words = [one.words for one in clusters] if matched else None
     silos = {silo: found.clusters(silo, words if silo in common else None) for silo in rows}
     alike: dict[str, tuple[float | None, ...]] = dict.fromkeys(rows, (None,) * k)
-    alike |= _likeness({silo: parts[silo] for silo in common}, sizes)
+    alike |= _likeness(own)
     notes = _notes(features, matched or len(rows) < 2, [silo for silo in rows if silo in held])
     return Explanation(clusters, silos, alike, notes).renamed(names or {})
-
-
-def _contrasted(
-    table: Table, rows: Mapping[str, Any], labels: Mapping[str, Array], k: int, common: Sequence[str]
-) -> tuple[dict[str, Contrasts], dict[str, Array]]:
-    """Contrasts and sizes of the clusters of each silo, and of all those that have common clusters."""
-    parts = {silo: table.contrasts(X, labels[silo], k) for silo, X in rows.items()}
-    sizes = {silo: np.bincount(labels[silo], minlength=k) for silo in rows}
-    own, is_text = [sizes[silo] for silo in common], table.features.is_text
-    together = Contrasts.averaged([parts[silo] for silo in common], own, is_text)
-    return parts | {ALL: together}, sizes | {ALL: np.sum(own, axis=0)}
 
 
 def _notes(features: Features, comparable: bool, limited: Sequence[str]) -> tuple[str, ...]:
@@ -315,7 +306,6 @@ class _Found:
 
     table: Table
     parts: Mapping[str, Contrasts]
-    sizes: Mapping[str, Array]
     picks: Mapping[str, list[list[int]]]  # features of each cluster
     words: Mapping[int, str]
     edges: Mapping[int, Array]
@@ -323,25 +313,22 @@ class _Found:
 
     @classmethod
     def of(
-        cls, table: Table, parts: Mapping[str, Contrasts], sizes: Mapping[str, Array], rows: Mapping[str, Any],
-        labels: Mapping[str, Array], common: Sequence[str],
+        cls, table: Table, parts: Mapping[str, Contrasts], rows: Mapping[str, Any], labels: Mapping[str, Array],
+        common: Sequence[str],
     ) -> _Found:  # fmt: skip
         """Features that are worth telling, and how columns are spread."""
-        picks = {silo: table.picked(part, sizes[silo]) for silo, part in parts.items()}
+        picks = {silo: table.picked(part) for silo, part in parts.items()}
         chosen = np.unique([i for some in picks.values() for picked in some for i in picked]).astype(np.int64)
         columns = np.unique(table.columns[chosen]).tolist()
         words = table.features.known_words(columns)
-        if table.features.is_text:
-            return cls(table, parts, sizes, picks, words, {}, {silo: {} for silo in parts})
-        edges = table.edges({silo: rows[silo] for silo in common}, columns)
-        k = len(sizes[ALL])
-        counts = {silo: table.counts(X, labels[silo], k, columns, edges) for silo, X in rows.items()}
-        counts[ALL] = {j: np.sum([counts[silo][j] for silo in common], axis=0) for j in columns}
-        return cls(table, parts, sizes, picks, words, edges, counts)
+        edges = {} if table.features.is_text else table.edges({silo: rows[silo] for silo in common}, columns)
+        counts = {silo: counted(X, labels[silo], len(parts[ALL].sizes), edges) for silo, X in rows.items()}
+        counts[ALL] = {j: np.sum([counts[silo][j] for silo in common], axis=0) for j in edges}
+        return cls(table, parts, picks, words, edges, counts)
 
     def clusters(self, silo: str, words: Sequence[str] | None = None) -> tuple[Cluster, ...]:
         """The clusters of a silo, or of all; `words` are those of all."""
-        n, is_text, columns = self.sizes[silo], self.table.features.is_text, self.table.columns
+        n, is_text, columns = self.parts[silo].sizes, self.table.features.is_text, self.table.columns
         differences = [
             tuple(self._difference(silo, j, i) for i in some if not is_text or int(columns[i]) in self.words)
             for j, some in enumerate(self.picks[silo])
@@ -365,9 +352,9 @@ class _Found:
         )  # fmt: skip
 
 
-def _likeness(parts: Mapping[str, Contrasts], sizes: Mapping[str, Array]) -> dict[str, tuple[float | None, ...]]:
+def _likeness(parts: Mapping[str, Contrasts]) -> dict[str, tuple[float | None, ...]]:
     """Cosine of the differences of each cluster with the mean of those of the same number in the other silos."""
-    large = np.array([sizes[silo] >= FEW for silo in parts])
+    large = np.array([part.sizes >= FEW for part in parts.values()])
     signatures = np.where(large[:, :, None], np.nan_to_num([part.effect for part in parts.values()]), 0.0)
     found = likeness(signatures, large)
     told = np.where(has_direction(signatures) & found.met, found.cosine, np.nan)

@@ -26,6 +26,7 @@ SAMPLE = 200_000  # values of a column that its bins are taken from
 class Contrasts:
     """Of one silo, for each cluster and feature: mean inside and outside, and their difference in deviations; k x f."""
 
+    sizes: Array  # k, rows
     inside: Array
     outside: Array
     effect: Array
@@ -37,8 +38,8 @@ class Contrasts:
         return (np.sign(self.inside - self.outside) == np.sign(self.effect)) & ~np.asarray(self.opposed)
 
     @classmethod
-    def of_sums(cls, known: Array, sums: Array, squares: Array, shift: Array) -> Contrasts:
-        """From sums by cluster of values less `shift`; all of shape (k, f)."""
+    def of_sums(cls, sizes: Array, known: Array, sums: Array, squares: Array, shift: Array) -> Contrasts:
+        """From rows, and sums by cluster of values less `shift`, of shape (k, f)."""
         n, total = known.sum(axis=0), sums.sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
             inside, outside = sums / known, (total - sums) / (n - known)
@@ -46,21 +47,21 @@ class Contrasts:
             noise = 1e-12 * (np.square(shift) + squares.sum(axis=0) / n)
             effect = np.where(variance > noise, (inside - outside) / np.sqrt(np.maximum(variance, noise)), 0.0)
         effect = np.where(np.isfinite(inside) & np.isfinite(outside), effect, np.nan)
-        return cls(inside + shift, outside + shift, effect)
+        return cls(sizes, inside + shift, outside + shift, effect)
 
     @classmethod
-    def averaged(cls, parts: Sequence[Contrasts], sizes: Sequence[Array], is_text: bool) -> Contrasts:
+    def averaged(cls, parts: Sequence[Contrasts], is_text: bool) -> Contrasts:
         """Over silos, weighted by the rows of the cluster there; silos with few of them do not count."""
-        weight = np.stack([np.where(n >= FEW, n, 0) for n in sizes]).astype(np.float64)[:, :, None]
-        effect = np.stack([part.effect for part in parts])
-        weight = np.where(np.isfinite(effect), weight, 0.0)
+        sizes, effect, inside, outside = (
+            np.stack([getattr(part, name) for part in parts]) for name in ("sizes", "effect", "inside", "outside")
+        )
+        weight = np.where(np.isfinite(effect) & (sizes >= FEW)[:, :, None], sizes[:, :, None], 0.0)
         whole = weight.sum(axis=0)
 
         def mean(values: Array) -> Array:
             there = np.where(weight > 0, values, 0.0)
             return np.divide((weight * there).sum(axis=0), whole, out=np.full(whole.shape, np.nan), where=whole > 0)
 
-        inside, outside = (np.stack([getattr(part, side) for part in parts]) for side in ("inside", "outside"))
         clear = effect
         if is_text:  # differences of shares in standard deviations
             p = (mean(inside) + mean(outside)) / 2
@@ -68,7 +69,7 @@ class Contrasts:
             clear = np.divide(gap, np.sqrt(p * (1 - p)), out=np.zeros_like(gap), where=(p > 0) & (p < 1))
         clear = np.where(np.abs(clear) >= np.stack([least(n)[:, None] for n in sizes]), clear, 0.0)
         opposed = np.asarray((clear > 0).any(axis=0) & (clear < 0).any(axis=0))
-        return cls(mean(inside), mean(outside), mean(effect), opposed)
+        return cls(sizes.sum(axis=0), mean(inside), mean(outside), mean(effect), opposed)
 
 
 def least(sizes: Array) -> Array:
@@ -103,7 +104,7 @@ class Table:
         """Each cluster against the other rows of the silo; NaN where either side has no known cell."""
         if sp.issparse(X):
             return self._sparse_contrasts(X, y, k)
-        f = len(self.columns)
+        f, sizes = len(self.columns), np.bincount(y, minlength=k)
         known, sums, squares = np.zeros((k, f)), np.zeros((k, f)), np.zeros((k, f))
         numbers = self.level < 0
         filled = np.maximum((~np.isnan(X)).sum(axis=0), 1)
@@ -121,17 +122,17 @@ class Table:
             known += H @ there.astype(np.float64)
             sums += H @ values
             squares += H @ np.square(values)
-        return Contrasts.of_sums(known, sums, squares, np.where(numbers, centre[self.columns], 0.0))
+        return Contrasts.of_sums(sizes, known, sums, squares, np.where(numbers, centre[self.columns], 0.0))
 
     def _sparse_contrasts(self, X: Any, y: Array, k: int) -> Contrasts:
         X = sp.csr_array(X)[:, self.columns]
-        n = np.bincount(y, minlength=k).astype(np.float64)
+        n = np.bincount(y, minlength=k)
         H = sp.csr_array((np.ones(len(y)), (y, np.arange(len(y)))), (k, len(y)))
         sums = np.asarray((H @ X).todense(), dtype=np.float64)
         if not self.features.is_text:
             squares = np.asarray((H @ X.multiply(X)).todense(), dtype=np.float64)
             known = np.repeat(n[:, None], sums.shape[1], axis=1)
-            found = Contrasts.of_sums(known, sums, squares, np.zeros(sums.shape[1]))
+            found = Contrasts.of_sums(n, known, sums, squares, np.zeros(sums.shape[1]))
             rare = np.bincount(X.indices, minlength=X.shape[1]) < FEW
             return replace(found, effect=np.where(rare, 0.0, found.effect))
         filled = sp.csr_array((np.ones(X.nnz), X.indices, X.indptr), X.shape)
@@ -140,12 +141,12 @@ class Table:
         with np.errstate(invalid="ignore", divide="ignore"):
             inside, outside = there / n[:, None], (there.sum(axis=0) - there) / rest[:, None]
             effect = sums / n[:, None] - (sums.sum(axis=0) - sums) / rest[:, None]
-        return Contrasts(inside, outside, effect)
+        return Contrasts(n, inside, outside, effect)
 
-    def picked(self, found: Contrasts, sizes: Array) -> list[list[int]]:
+    def picked(self, found: Contrasts) -> list[list[int]]:
         """For each cluster the features that set it apart, strongest first; of a category one level."""
         picks = []
-        for j, smallest in enumerate(least(sizes).tolist()):
+        for j, smallest in enumerate(least(found.sizes).tolist()):
             effect = np.nan_to_num(found.effect[j])
             if self.features.is_text:
                 usable = (effect > 0) & found.agreed[j] & np.isfinite(smallest)
@@ -163,22 +164,23 @@ class Table:
         return picks
 
     def edges(self, rows: Mapping[str, Any], columns: Sequence[int]) -> dict[int, Array]:
-        """Edges of the bins of these columns, the same for all silos; of a category none."""
-        numbers = [j for j in columns if not self.features.levels_of(j)]
-        return {j: _edges([_values(X, j) for X in rows.values()]) for j in numbers}
+        """Edges of the bins of these columns, the same for all silos; a category has a bin for each level."""
+        sizes = {j: len(self.features.levels_of(j)) for j in columns}
+        return {
+            j: np.arange(size + 1) - 0.5 if size else _edges([_values(X, j) for X in rows.values()])
+            for j, size in sizes.items()
+        }
 
-    def counts(self, X: Any, y: Array, k: int, columns: Sequence[int], edges: Mapping[int, Array]) -> dict[int, Array]:
-        """Rows of each cluster in each bin of these columns; k x bins."""
-        found = {}
-        for j in columns:
-            values = _values(X, j)
-            there = np.isfinite(values)
-            if j in edges:
-                bins, size = np.searchsorted(edges[j][1:-1], values[there], side="right"), len(edges[j]) - 1
-            else:
-                bins, size = values[there].astype(np.int64), len(self.features.levels_of(j))
-            found[j] = np.bincount(y[there] * size + bins, minlength=k * size).reshape(k, size)
-        return found
+
+def counted(X: Any, y: Array, k: int, edges: Mapping[int, Array]) -> dict[int, Array]:
+    """Rows of each cluster in each bin of some columns; k x bins."""
+    found = {}
+    for j, ends in edges.items():
+        values, size = _values(X, j), len(ends) - 1
+        there = np.isfinite(values)
+        bins = np.searchsorted(ends[1:-1], values[there], side="right")
+        found[j] = np.bincount(y[there] * size + bins, minlength=k * size).reshape(k, size)
+    return found
 
 
 def _values(X: Any, column: int) -> Array:
@@ -204,4 +206,4 @@ def _edges(parts: Sequence[Array]) -> Array:
     return np.linspace(low, high, BINS + 1)
 
 
-__all__ = ["Contrasts", "Table"]
+__all__ = ["Contrasts", "Table", "counted"]

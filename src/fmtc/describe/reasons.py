@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..models import ClientModel, Parts
+from .documents import Document
 from .features import Features
 from .words import both_written, percent, signed, with_unit
 
@@ -77,7 +77,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class RowExplanation:
+class RowExplanation(Document):
     """Why a row is in its cluster.
 
     Parameters
@@ -113,15 +113,11 @@ class RowExplanation:
     rest: float = 0.0
     changes: tuple[Change, ...] = ()
     exact: bool = True
-    names: tuple[tuple[int, str], ...] = ()
-
-    def named(self, names: Mapping[int, str]) -> RowExplanation:
-        """The same with names of clusters."""
-        return replace(self, names=tuple(sorted(names.items())))
+    names: dict[int, str] = field(default_factory=dict)
 
     def title(self, cluster: int) -> str:
         """Number and name of a cluster."""
-        name = dict(self.names).get(cluster, "")
+        name = self.names.get(cluster, "")
         return f"cluster {cluster}{f' ({name})' if name else ''}"
 
     def __str__(self) -> str:
@@ -141,10 +137,6 @@ class RowExplanation:
         else:
             lines.append("no change of one column within its usual range leads to another cluster")
         return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """In what JSON knows."""
-        return asdict(self) | {"names": {str(cluster): name for cluster, name in self.names}}
 
 
 # -------------------------------------------------------------------------------------------------------- explaining
@@ -211,15 +203,12 @@ class _Row:
             return self.codes[column][int(value)]
         return with_unit(f"{value:.5g}", self.features.units.get(column, "")).replace("-", "−")
 
-    def _with(self, column: int, values: Array) -> Any:
-        """The row once for each value of a column."""
+    def _labels(self, column: int, values: Array) -> Array:
+        """Cluster of the row with each of some values in a column."""
         rows = np.repeat(self.values[None], len(values), axis=0)
         rows[:, column] = values
         rows = rows.astype(self.X.dtype)
-        return sp.csr_array(rows) if sp.issparse(self.X) else rows
-
-    def _labels(self, column: int, values: Array) -> Array:
-        return self.model.assign(self._with(column, values))
+        return self.model.assign(sp.csr_array(rows) if sp.issparse(self.X) else rows)
 
     def spreads(self) -> Array:
         """About how far each column varies, in the units of the table; 1 where that is not known."""

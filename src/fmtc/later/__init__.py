@@ -1,5 +1,5 @@
 """After a run: newcomers that upload nothing, and new rows."""
 
-from .models import join_later
+from .join import join_later
 
 __all__ = ["join_later"]

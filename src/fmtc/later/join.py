@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from ..artifacts.published import JoinKit, read_kit
+from ..errors import DataError
+from ..estimator import FMTC, Fitted
 from ..linalg.arrays import to_numpy
+from ..loading import read_settings
 from ..metrics import clustering_accuracy, clustering_scores
 from ..models.shared import Published
+from ..protocol.home import ALONE, FEDERATED
+from ..protocol.method import ClientResult
 from ..protocol.state import input_rows
 from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, numbered, refit
+from ..rows import NAMELESS, silo_name
+from ..runtime.driver import RunRecord
 from ..settings import Settings
 
 Array = np.ndarray
@@ -105,4 +115,98 @@ def _likeness(labels: Array, offered: Array, k: int) -> tuple[float, ...]:
     return tuple(float(b / e) if e else 0.0 for b, e in zip(both, either, strict=True))
 
 
-__all__ = ["AGREED", "Joined", "newcomer"]
+# ------------------------------------------------------------------------------------------------------ as an estimator
+
+
+def join_later(
+    kit: str | Path | JoinKit,
+    X: Any,
+    *,
+    name: str = "newcomer",
+    guide: bool | str = "auto",
+    random_state: Any = None,
+) -> FMTC:
+    """Join a federation after its run: fit at home with what it published. Nothing leaves this process.
+
+    The rows are clustered alone, in the federation's units, and by the published model as it is. Where both say much
+    the same, the federation can help: the model is fitted again, drawn to what the silos have in common. Elsewhere the
+    newcomer keeps its own clusters. In both cases clusters have the federation's numbers, as far as they are the same.
+
+    Parameters
+    ----------
+    kit : path
+        Folder that `FMTC.publish` or ``fmtc publish`` wrote.
+    X : array, sparse array or data frame of shape (n_samples, n_features)
+        The newcomer's rows, with the columns of the federation.
+    name : str, default="newcomer"
+        Name of the newcomer in the model.
+    guide : {"auto", True, False}, default="auto"
+        "auto" follows the federation where both agree: adjusted Rand index of at least 0.5, in the mixture view 0.2.
+        True always does, False never.
+    random_state : int, RandomState instance or None, default=None
+
+    Returns
+    -------
+    FMTC
+        Fitted, with one silo. `run_.joined` says how it came about: `agreement`, `guided`, `reason`, `moved` (share of
+        rows in another cluster than alone) and `likeness` of each cluster to the common one of its number.
+
+    Raises
+    ------
+    FileError
+        If the kit is damaged, or of another version.
+    DataError
+        If X does not have the columns of the kit.
+
+    Examples
+    --------
+    Three clinics train, a fourth joins later:
+
+    >>> import tempfile, numpy as np, fmtc
+    >>> rng = np.random.default_rng(0)
+    >>> def clinic(n, shift):
+    ...     return np.repeat(np.eye(3) * 6, n, axis=0) + shift + rng.normal(size=(3 * n, 3))
+    >>> clinics = {name: clinic(30, shift) for name, shift in (("a", 0.0), ("b", 0.3), ("c", -0.3))}
+    >>> model = fmtc.FMTC(3, random_state=0).fit(clinics)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     kit = model.publish(folder + "/kit")
+    ...     late = fmtc.join_later(kit, clinic(10, 0.2), name="d", random_state=0)
+    >>> late.run_.joined.guided, late.run_.joined.agreement
+    (True, 1.0)
+    >>> bool((late.predict(np.eye(3) * 6) == model.predict(np.eye(3) * 6, silos="a")).all())
+    True
+    """
+    if not (isinstance(guide, bool | np.bool_) or (isinstance(guide, str) and guide == "auto")):
+        raise ValueError(f"guide must be one of {', '.join(map(repr, GUIDES))}, got {guide!r}")
+    name = silo_name(name)
+    if name in NAMELESS:
+        raise DataError(f"the newcomer has no name: {name!r}")
+    where = "the kit" if isinstance(kit, JoinKit) else str(kit)
+    kit = kit if isinstance(kit, JoinKit) else read_kit(kit)
+    model = _unfitted(where, kit).set_params(random_state=random_state)
+    model._fitted = Fitted({name: None})  # type: ignore[dict-item]
+    ((rows, _),) = model._parts(X, None, reset=False).values()
+    if sp.issparse(rows) and kit.published.is_dense:
+        raise DataError("X is sparse, and the federation's rows are not: give a dense array, such as X.toarray()")
+    joined, found = newcomer(name, rows, kit.published, model._settings(), guide)
+    F = getattr(found.client, "F", None)
+    embedding = None if F is None else np.asarray(F)
+    result = ClientResult(found.model, found.labels, embedding, choice=FEDERATED if joined.guided else ALONE)
+    model._adopt(RunRecord((), None, joined.reason, joined=joined), {name: result}, n_iter=0)
+    if kit.text is not None:
+        model.text_recipe_ = kit.text
+    return model
+
+
+def _unfitted(where: str, kit: JoinKit) -> FMTC:
+    """An estimator with the settings and the columns of a kit."""
+    model = read_settings(Path(where), kit.params)
+    model.n_features_in_ = kit.n_features
+    if kit.feature_names is not None:
+        model.feature_names_in_ = np.array(kit.feature_names, dtype=object)
+    if kit.schema is not None:
+        model.schema_ = kit.schema
+    return model
+
+
+__all__ = ["Joined", "as_published", "common_of", "join_later", "newcomer"]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from ..describe import presence_of
+from ..errors import InputError, listed
+from ..estimator import FMTC
 from ..kernels.lift import RIDGE
 from ..mixture.steps import Common, Personal, packed
 from ..models import GraphModel, MixtureModel
 from ..models.shared import GraphShared, Shared
+from ..protocol.home import FEDERATED
 from ..protocol.state import open_client
 from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, refit
-from ..settings import Settings
+from ..runtime.driver import RunRecord
+from ..settings import Settings, check_number
 
 Array = np.ndarray
 
@@ -22,43 +28,46 @@ STEPS = 10  # of what silos have in common, after theirs
 OWN_SPREAD = 1.0  # 1/kappa where a silo has only its own model to go on from: its old means count as one row each
 
 
-@dataclass(frozen=True)
-class Updated:
-    """What new rows come to: models and labels of the silos that have some, and what all have in common now."""
-
-    clients: Mapping[str, Refitted]
-    shared: Shared | None
+Found = dict[str, Refitted]  # models and labels of the silos that have new rows
 
 
-def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Any, settings: Settings) -> Updated:
+def updated(
+    rows: Mapping[str, Any], models: Mapping[str, Any], shared: Any, settings: Settings
+) -> tuple[Found, Shared | None]:
     """Go on from some silos' models with the rows that count now; concepts keep their numbers.
 
     Parameters
     ----------
     rows : mapping of client id to array of shape (n_t, d)
     models : mapping of client id to ClientModel
-        Of these silos.
     shared : Shared, optional
         What all silos have in common. Silos without new rows keep their part in it. None: each silo goes on by itself.
     settings : Settings
+
+    Returns
+    -------
+    found : dict of client id to Refitted
+    shared : Shared or None
+        What all silos have in common now.
     """
     if shared is not None and not set(rows) <= set(shared.client_ids):
         shared = None
-    silos = {cid: Silo(cid, model.k, replace(settings, view=model.kind)) for cid, model in models.items()}
-    views: dict[str, Any] = {"graph": _graph_common, "mixture": _mixture_common}
-    known = {cid: views[model.kind](model, shared, silos[cid]) for cid, model in models.items()}
-    found = {}
+    commons: dict[str, Any] = {"graph": _graph_common, "mixture": _mixture_common}
+    known, found = {}, {}
     for cid, X in rows.items():
+        model = models[cid]
+        silo = Silo(cid, model.k, replace(settings, view=model.kind))
+        known[cid] = commons[model.kind](model, shared, silo)
         X = open_client(cid, X, replace(settings, view="auto")).X  # checked
-        found[cid] = refit(silos[cid], known[cid], X, (models[cid].personal,))
-    return Updated(found, None) if shared is None else _followed(shared, found, known, settings)
+        found[cid] = refit(silo, known[cid], X, (model.personal,))
+    return (found, None) if shared is None else _followed(shared, found, known, settings)
 
 
-def _followed(shared: Shared, found: Mapping[str, Refitted], known: Mapping[str, Any], settings: Settings) -> Updated:
+def _followed(shared: Shared, found: Found, known: Mapping[str, Any], settings: Settings) -> tuple[Found, Shared]:
     """What all silos have in common follows some of them; where all their sums are known, their clusters follow it."""
     shared = shared.moved({cid: one.client for cid, one in found.items()}, settings)
     if shared.mixture is None or not set(shared.client_ids) <= set(shared.parts):
-        return Updated(found, shared)
+        return found, shared
     for _ in range(STEPS):
         sums = {cid: packed(one.sums) for cid, one in found.items() if one.sums is not None}
         shared = replace(shared, parts={**shared.parts, **sums}).pooled(settings)
@@ -66,7 +75,7 @@ def _followed(shared: Shared, found: Mapping[str, Refitted], known: Mapping[str,
             cid: replace(known[cid], mixture=shared.mixture).clustered(one.client, settings, (one.model.personal,))
             for cid, one in found.items()
         }
-    return Updated(found, shared)
+    return found, shared
 
 
 def _mixture_common(model: MixtureModel, shared: Shared | None, silo: Silo) -> MixtureCommon:
@@ -98,4 +107,38 @@ def _as_common(own: Personal, covariance: Array) -> Common:
     return Common(own.means, (covariance + covariance.T) / 2, own.shares, own.profiles, spread, 0.0)
 
 
-__all__ = ["Updated", "updated"]
+# ---------------------------------------------------------------------------------------------------------- estimator
+
+
+def update(model: FMTC, X: Any, silos: Any, keep_last: int | None) -> FMTC:
+    """Go on with the rows that count now; see `FMTC.update`."""
+    if keep_last is not None:
+        check_number("keep_last", keep_last, Integral, "None or a whole number of at least 1", lambda v: v >= 1)
+    parts = model._parts(X, silos, reset=False)
+    for cid in parts:
+        if why := model._models[cid].why_final:
+            raise InputError(f"the model of {cid!r} cannot go on: {why}")
+    rows = {cid: Xt if keep_last is None else Xt[-int(keep_last) :] for cid, (Xt, _) in parts.items()}
+    before, settings = model._fitted, replace(model._settings(), view=model.view_)
+    found, shared = updated(rows, before.models, before.shared, settings)
+    models = {**before.models, **{cid: one.model for cid, one in found.items()}}
+    model.__dict__.pop("embedding_", None)
+    model.labels_ = np.empty(sum(Xt.shape[0] for Xt, _ in parts.values()), np.int64)
+    presence = dict(before.presence)
+    for cid, (Xt, places) in parts.items():
+        model.labels_[places] = models[cid].assign(Xt)
+        if cid in presence:
+            presence[cid] = presence_of(model.labels_[places], model._k)
+    sizes = {**before.sizes, **{cid: np.bincount(one.labels, minlength=model._k) for cid, one in found.items()}}
+    model._fitted = replace(before, models=models, presence=presence, shared=shared, sizes=sizes, seen=None)
+    common: dict[str, Any] = {}
+    if shared is not None:
+        known = {"consensus": shared.Z, "kappa": shared.mixture and shared.mixture.kappa}
+        common = {name: value for name, value in known.items() if value is not None}
+    why = f"went on from the model of before, with new rows of {listed(rows)}"
+    result = RunRecord((), None, why, common=common, why=model.view_reason_, held=model.run_.held, shared=shared)
+    model._remember(result, 1, choices={**model.run_.choices, **dict.fromkeys(rows, FEDERATED)})
+    return model
+
+
+__all__ = ["update", "updated"]

@@ -43,6 +43,12 @@ class Common:
     drift: float
 
     @property
+    def kappa(self) -> Array:
+        """Pooling strength of each concept; infinity: the same means for all."""
+        with np.errstate(divide="ignore"):
+            return np.divide(1.0, self.spread)
+
+    @property
     def finite(self) -> Array:
         """b_j, and 0 in place of infinity; (k,)."""
         return np.where(np.isinf(self.spread), 0.0, self.spread)

@@ -15,7 +15,7 @@ from ..kernels.scaling import Scaling, shiftable
 from ..mixture.cells import Cells, Scaled, level_parts, posteriors
 from ..mixture.steps import Personal, log_shares, row_scores
 from . import base
-from .base import BLOCK, LATER, ClientModel, Drawn, Member, Parts, Presence, Steps, Units
+from .base import LATER, ClientModel, Drawn, Member, Parts, Presence, Steps, Units
 
 Array = np.ndarray
 
@@ -55,10 +55,7 @@ class Frame:
         """Rows as the mixture reads them."""
         (n, d), levels = X.shape, self.sizes
         if self.axes is not None:
-            Z = np.empty((n, self.axes.shape[1]))
-            step = n if sp.issparse(X) and self.shift is None else BLOCK
-            for begin in range(0, n, max(step, 1)):
-                Z[begin : begin + step] = self.scaled(X[begin : begin + step]) @ self.axes
+            Z = base.blockwise(X, None, lambda block: self.scaled(block) @ self.axes)
             return Cells(Z if self.origin is None else Z - self.origin, np.zeros((n, 0), np.int64))
         numbers = np.array([j for j in range(d) if not (levels and levels[j])], dtype=np.int64)
         stretch, shift = self.units(len(numbers))
@@ -250,11 +247,9 @@ class MixtureModel(ClientModel):
             origin = 0.0 if frame.origin is None else frame.origin
             start -= float((origin + middle) @ v)
             return Parts(self.columns(len(row)), row * (frame.axes @ v), start)
-        cells = frame.cells(x)
-        z = np.asarray(cells.Z[:], dtype=np.float64)[0]
-        seen = np.flatnonzero(np.isfinite(z))
+        cells, z, V = self._weights(x)
         parts = np.zeros(len(z) + self.profiles.shape[1])
-        parts[seen] = np.linalg.solve(self.covariance[np.ix_(seen, seen)], gap[seen]) * (z - middle)[seen]
+        parts[: len(z)] = np.where(np.isnan(z), 0.0, (V[:, first] - V[:, second]) * (z - middle))
         for code, part in zip(cells.codes[0].tolist(), level_parts(cells.levels), strict=True):
             if code >= 0:
                 at = part.start + code
@@ -266,19 +261,21 @@ class MixtureModel(ClientModel):
         frame = self.frame
         if frame.axes is not None:
             return None
-        scores = self.scores(x)[0]
-        z = np.asarray(frame.cells(x).Z[:], dtype=np.float64)[0]
-        seen = np.flatnonzero(np.isfinite(z))
-        others = np.array([j for j in range(self.k) if j != first], dtype=np.int64)
-        gaps = (self.means[first] - self.means[others])[:, seen].T  # seen x others
-        slopes = np.linalg.solve(self.covariance[np.ix_(seen, seen)], gaps)
+        scores, (_, z, V) = self.scores(x)[0], self._weights(x)
+        others = np.flatnonzero(np.arange(self.k) != first)
         with np.errstate(divide="ignore", invalid="ignore"):
-            steps = -(scores[first] - scores[others]) / slopes
+            steps = -(scores[first] - scores[others]) / (V[:, [first]] - V[:, others])
         steps = np.where(np.isfinite(steps), steps, np.inf)
-        found = np.full(len(z), np.inf)
-        if len(seen):
-            found[seen] = steps[np.arange(len(seen)), np.abs(steps).argmin(axis=1)]
-        return Steps(np.arange(len(z)), found * frame.units(len(z))[0])
+        nearest = steps[np.arange(len(z)), np.abs(steps).argmin(axis=1)]
+        return Steps(np.arange(len(z)), nearest * frame.units(len(z))[0])
+
+    def _weights(self, x: Any) -> tuple[Cells, Array, Array]:
+        """Cells of a row, its numbers, and their weights in the score of each cluster, 0 where missing; (r, k)."""
+        cells = self.frame.cells(x)
+        z = np.asarray(cells.Z[:], dtype=np.float64)[0]
+        V, seen = np.zeros((len(z), self.k)), np.flatnonzero(np.isfinite(z))
+        V[seen] = np.linalg.solve(self.covariance[np.ix_(seen, seen)], self.means[:, seen].T)
+        return cells, z, V
 
     @property
     def spreads(self) -> Array | None:

@@ -47,14 +47,6 @@ class Shared(Units, ABC):
         return given / given.sum()
 
     @property
-    def kappa(self) -> Array:
-        """Pooling strength of each concept of the mixture; infinity: the same means for all."""
-        assert self.mixture is not None
-        with np.errstate(divide="ignore"):
-            kappa: Array = 1 / self.mixture.spread
-        return kappa
-
-    @property
     def n_columns(self) -> int:
         """Columns of the clients' rows, where that is known; else 0."""
         return 0
@@ -78,10 +70,8 @@ class Shared(Units, ABC):
         levels, (k, r) = self.levels(settings), self.mixture.means.shape
         ids = [cid for cid in self.client_ids if cid in self.parts and cid not in self.aside]
         ids = ids or [cid for cid in self.client_ids if cid in self.parts]
-        alike = self.weights is None or len(set(self.weights.values())) == 1
-        m = len(self.client_ids)
-        weights = {} if alike else dict(zip(self.client_ids, (m * self.omega).tolist(), strict=True))
-        sums = added(weighted(unpacked(self.parts[cid], k, r, levels), weights.get(cid, 1.0)) for cid in ids)
+        weights = dict(zip(self.client_ids, (len(self.client_ids) * self.omega).tolist(), strict=True))
+        sums = added(weighted(unpacked(self.parts[cid], k, r, levels), weights[cid]) for cid in ids)
         common = pooled(self.mixture, sums, self.pool(settings), levels, self.size, len(ids), self.floor)
         return replace(self, mixture=common)
 
@@ -124,7 +114,7 @@ class GraphShared(Shared):
 
     def coupling(self, model: Any) -> str | None:
         """The coupling that the run chose, where the settings of an estimator left it open."""
-        if model.coupling != "auto":
+        if model.graph is not None and model.graph.coupling != "auto":
             return None
         name: str = model._settings(n_clusters=self.n_clusters).coupling_of(self.words)
         return name

@@ -110,13 +110,8 @@ def isolates(rosters: Iterable[Iterable[str]]) -> str | None:
     if not names:
         return None
     A = np.array([[name in roster for name in names] for roster in sets], dtype=float)
-    for place, name in enumerate(names):
-        unit = np.zeros(len(names))
-        unit[place] = 1
-        found, *_ = np.linalg.lstsq(A.T, unit, rcond=None)
-        if np.abs(A.T @ found - unit).max() < 1e-9:
-            return name
-    return None
+    shown = np.diag(np.linalg.pinv(A) @ A)  # how much of each indicator lies in the space of the rosters
+    return next((name for name, part in zip(names, shown, strict=True) if part > 1 - 1e-9), None)
 
 
 class Rosters:
@@ -190,7 +185,8 @@ class Keys:
         floor: Floor | None = None,
     ):
         self.identity, self.run_id, self.method, self.client_id = identity, run_id, method, client_id
-        self.folder, self.rosters, self.floor = folder, rosters, floor or Floor()
+        self.rosters, self.floor = rosters, floor or Floor()
+        self._path = None if folder is None else folder / "key.json"
         self.names: tuple[str, ...] = ()  # of the roster
         self.roster = ""  # its hash
         self.secrets: dict[str, bytes] = {}  # shared with each other client
@@ -201,10 +197,6 @@ class Keys:
         return {}
 
     # ------------------------------------------------------------------------------------------------------- keys
-
-    @property
-    def _path(self) -> Path | None:
-        return None if self.folder is None else self.folder / "key.json"
 
     def private(self) -> bytes:
         """The client's key for this run: the one that it has, or a new one of the operating system's randomness."""

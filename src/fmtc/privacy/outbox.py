@@ -7,7 +7,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -227,7 +226,7 @@ class Outbox:
         return {
             "field": name,
             "shape": list(np.shape(value)),
-            "type": _named(value.dtype) if isinstance(value, np.ndarray) else type(value).__name__,
+            "type": value.dtype.name if isinstance(value, np.ndarray) else type(value).__name__,
             "bytes": value_bytes(value),
             "sha256": value_digest(value),
         }
@@ -268,8 +267,3 @@ def placed(message: Message | None) -> Message:
     named = isinstance(message.phase, str) and message.phase.isidentifier() and len(message.phase) < 100
     numbers = [value if is_count(value) else 0 for value in (message.round_no, message.turn)]
     return Message(message.phase if named else "", None, round_no=numbers[0], turn=numbers[1])
-
-
-@cache
-def _named(dtype: np.dtype) -> str:
-    return dtype.name

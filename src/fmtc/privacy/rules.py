@@ -41,7 +41,6 @@ class Finding:
     rule: str  # "small cluster", "few rows" or "dominance"
     action: str  # "warn", "hold" or "refuse"
     sentence: str
-    value: float  # what was measured
 
 
 @dataclass(frozen=True)
@@ -149,30 +148,53 @@ class Centres(Protection):
     """For centres of a client's own clusters: no row leaves as the centre of a cluster of one."""
 
     def covered(self, answer: Any, client: Any, policy: Policy) -> Any:
-        """Centres of small clusters are those of the rows nearest to them."""
-        return _pooled_centers(answer, client.own, _fewest(policy), policy.min_cluster)
+        """Centres of small clusters become mean directions of the rows nearest to them; those of one row always do."""
+        fewest = max(policy.min_cluster if policy.small_cluster == OMIT else 0, ALONE)
+        small = np.flatnonzero(self.counts(answer, client) < fewest)
+        if not len(small):
+            return answer
+        E, centers = to_numpy(double(client.own.E)), np.array(answer.centers)
+        nearest = np.argsort(-(E @ centers[small].T.astype(np.float64)), axis=0, kind="stable")
+        for place, cluster in enumerate(small):
+            mean = E[nearest[: max(policy.min_cluster, ALONE), place]].mean(axis=0, keepdims=True)
+            centers[cluster] = (mean / row_norms(mean))[0]
+        return replace(answer, centers=centers)
 
-    def counts(self, answer: Any, client: Any) -> Array | None:
+    def counts(self, answer: Any, client: Any) -> Array:
         """Rows of each of its clusters."""
-        return _sizes(client.own)
+        own = client.own
+        return np.bincount(to_numpy(own.labels), minlength=len(own.model.centers)).astype(np.float64)
 
 
 class Shares(Protection):
     """For shares of a client's clusters: small ones look absent."""
 
     def covered(self, answer: Any, client: Any, policy: Policy) -> Any:
-        """Shares of large clusters."""
-        return _without_small_shares(answer, client, policy.min_share_rows)
+        """Shares of clusters with few rows are 0; others are then shares of the rest, or small ones would follow."""
+        labels = getattr(client, "labels", None)
+        if labels is None or not hasattr(answer, "shares"):
+            return answer
+        shares = presence_of(labels, len(answer.shares), policy.min_share_rows)
+        return replace(answer, shares=np.array([share or 0.0 for share in shares]))
 
 
 class ClusterSums(Protection):
     """For sums over the rows nearest to each centre."""
 
     def covered(self, answer: Any, client: Any, policy: Policy) -> Any:
-        """Small clusters are counted with the nearest, where the policy omits them."""
-        return _without_sums(answer, policy.min_cluster) if policy.small_cluster == OMIT else answer
+        """Small clusters are counted with the nearest, where the policy omits them: sums of a coarser division."""
+        least = policy.min_cluster
+        if policy.small_cluster != OMIT or not ((answer.counts > 0) & (answer.counts < least)).any():
+            return answer
+        counts, sums = np.array(answer.counts), np.array(answer.sums)
+        for s in range(len(counts)):
+            for j, t in _mergers(counts[s], sums[s] / np.maximum(counts[s], 1e-300)[:, None], least):
+                counts[s, t] += counts[s, j]
+                sums[s, t] += sums[s, j]
+                counts[s, j], sums[s, j] = 0.0, 0.0
+        return replace(answer, counts=counts, sums=sums)
 
-    def counts(self, answer: Any, client: Any) -> Array | None:
+    def counts(self, answer: Any, client: Any) -> Array:
         """Rows of each cluster."""
         counts: Array = answer.counts
         return counts
@@ -187,11 +209,6 @@ class MixtureSums(ClusterSums):
             return answer
         cells = getattr(client, "cells", None)
         return _without_concepts(answer, policy.min_cluster, () if cells is None else cells.levels)
-
-
-def _fewest(policy: Policy) -> int:
-    """Rows that a cluster needs for its centre to leave as it is; a centre of one row never does."""
-    return max(policy.min_cluster if policy.small_cluster == OMIT else 0, ALONE)
 
 
 class Rules:
@@ -264,7 +281,6 @@ class Rules:
             f"{len(small)} of {len(there)} clusters in an answer to {phase.name!r} have fewer than "
             f"{policy.min_cluster} rows, the smallest {small.min():.3g}: their means tell of single rows. "
             'Ask for fewer clusters, or set small_cluster = "omit"',
-            float(small.min()),
         )
 
     def _few(self, client: Any) -> Finding | None:
@@ -280,7 +296,6 @@ class Rules:
             "few rows",
             self.policy.few_rows,
             f"{n} rows for {d} columns are fewer than {self.policy.rows_per_column:g} for each.{shown}",
-            n / d,
         )
 
     def _dominance(self, client: Any) -> Finding | None:
@@ -298,37 +313,10 @@ class Rules:
             policy.dominance if above else WARN,
             f"one record moves the projection by {100 * change:.2g} % at fixed embedding, and the largest leverage of "
             f"a record is {leverage:.2f}: what leaves tells of it. Look at rows unlike all others, or scale them",
-            change,
         )
 
 
 # --------------------------------------------------------------------------------------------- answers that are pooled
-
-
-def _sizes(own: Any) -> Array:
-    k = len(own.model.centers)
-    return np.bincount(to_numpy(own.labels), minlength=k).astype(np.float64)
-
-
-def _pooled_centers(answer: Any, own: Any, least: int, wanted: int) -> Any:
-    """Centres of clusters with fewer than `least` rows become mean directions of the `wanted` rows nearest to them."""
-    small = np.flatnonzero(_sizes(own) < least)
-    if not len(small):
-        return answer
-    E, centers = to_numpy(double(own.E)), np.array(answer.centers)
-    near = np.argsort(-(E @ centers[small].T.astype(np.float64)), axis=0, kind="stable")[: max(wanted, ALONE)]
-    for place, cluster in enumerate(small):
-        mean = E[near[:, place]].mean(axis=0, keepdims=True)
-        centers[cluster] = (mean / row_norms(mean))[0]
-    return replace(answer, centers=centers)
-
-
-def _without_small_shares(answer: Any, client: Any, least: int) -> Any:
-    """Shares of clusters with few rows are 0; others are then shares of the rest, or the small ones would follow."""
-    labels = getattr(client, "labels", None)
-    if labels is None or not hasattr(answer, "shares"):
-        return answer
-    return replace(answer, shares=np.array([share or 0.0 for share in presence_of(labels, len(answer.shares), least)]))
 
 
 def _mergers(counts: Array, means: Array, least: float) -> list[tuple[int, int]]:
@@ -364,19 +352,6 @@ def _mergers(counts: Array, means: Array, least: float) -> list[tuple[int, int]]
         means[t] = (counts[t] * means[t] + counts[j] * means[j]) / total
         counts[t], counts[j] = total, 0.0
         found.append((j, t))
-
-
-def _without_sums(answer: Any, least: int) -> Any:
-    """Rows of small clusters are counted with the nearest cluster: the sums of a coarser division of the same rows."""
-    if not ((answer.counts > 0) & (answer.counts < least)).any():
-        return answer
-    counts, sums = np.array(answer.counts), np.array(answer.sums)
-    for s in range(len(counts)):
-        for j, t in _mergers(counts[s], sums[s] / np.maximum(counts[s], 1e-300)[:, None], least):
-            counts[s, t] += counts[s, j]
-            sums[s, t] += sums[s, j]
-            counts[s, j], sums[s, j] = 0.0, 0.0
-    return replace(answer, counts=counts, sums=sums)
 
 
 def _without_concepts(answer: Any, least: int, sizes: tuple[int, ...] = ()) -> Any:

@@ -1,4 +1,4 @@
-"""Files of rows: formats, columns and their types, texts, and the comparison of clients before a run."""
+"""Files of rows: formats, columns and their types, texts, and the comparison of silos before a run."""
 
 from typing import TYPE_CHECKING
 

@@ -36,15 +36,13 @@ DOUBTS = {
     "cluster by its words{words_of}, or insist{category}",
     "names rows": "column {column} holds {n} different words, which name rows: omit it, or make it the index",
     "no numbers": "column {column} holds words (such as {example!r}), where only numbers can be clustered: convert "
-    "them to numbers, omit it{drop}, name it as {roles}, or give all clients a schema (fmtc check FILES --write-schema "
+    "them to numbers, omit it{drop}, name it as {roles}, or give all silos a schema (fmtc check FILES --write-schema "
     "schema.toml)",
     "no name": "a column has no name (perhaps row numbers): give it a name, or omit it{drop_it}",
     "dominant": "{column} is {share:.1f} % of the variance of all columns and decides the clusters alone: give columns "
     "the same weight{scale}, or omit it{drop}",
     "far": "row {row} has {value:.3g} in {where}, far from all others, and may become a cluster of its own: correct or "
     "remove it",
-    "large": "{where} is {value:.3g} in all rows: it says nothing, and other columns may be lost beside a number so "
-    "large: omit it",
 }
 
 
@@ -174,7 +172,7 @@ def questions_about(
             ways = [f"leave it out{wording.way('label_column', name, column=name)}"]
         elif not joining:
             ways.insert(0, f"divide rows by it{wording.way('silo_column', name, column=name)}")
-        if wording.keeps and not joining:
+        if wording.of_files and not joining:
             ways.append(f"keep it{keep}")
         *first, last = ways
         what = f"is {name!r} the answer?" if asked == "answer" else f"does {name!r} name silos?"
@@ -200,7 +198,7 @@ def differences(names: Mapping[str, Sequence[str]]) -> str:
         ways = {"lacks": [n for n in wanted if n not in mine], "also has": [n for n in own if n not in known]}
         said = [f"{verb} {listed(found)}" for verb, found in ways.items() if found]
         lines += [f"{silo}: {'; '.join(said)}"] if said else []
-    return f"the columns differ from those of {first!r}:\n  " + joined(lines, "\n  ", " clients") if lines else ""
+    return f"the columns differ from those of {first!r}:\n  " + joined(lines, "\n  ", " silos") if lines else ""
 
 
 FORMS = ("a table with column names", "a dense matrix without column names", "a sparse matrix")
@@ -259,7 +257,7 @@ SENTENCES: dict[str, Callable[[_Group], str]] = {
         f"lacks {g.there}, which others have" if g.first.other in g.columns else f"lacks {g.there} of the others"
     ),
     "extra": lambda g: (
-        f"has {g.listed}, which {'no other client has' if g.number == 1 else f'only {g.number:.0f} clients have'}"
+        f"has {g.listed}, which {'no other silo has' if g.number == 1 else f'only {g.number:.0f} silos have'}"
     ),
     "spelling": lambda g: f"spells names differently (case, blanks or punctuation): {_spellings(g)}",
     "no name": lambda g: words_of(Finding.of_column("no name", ""), g.wording),
@@ -291,7 +289,7 @@ SENTENCES: dict[str, Callable[[_Group], str]] = {
         f"has values below 0 in {g.counted}, but the others have none: codes for missing values, or another sign?"
     ),
     "levels": lambda g: (
-        f"has other levels in {g.listed}, or takes it for something else: give all clients the same schema"
+        f"has other levels in {g.listed}, or takes it for something else: give all silos the same schema"
     ),
     "identifier": lambda g: (
         f"has {g.listed}, which seem{'s' if len(g.findings) == 1 else ''} to name rows: name it as "
@@ -299,7 +297,7 @@ SENTENCES: dict[str, Callable[[_Group], str]] = {
     ),
     "dominant": lambda g: words_of(Finding.of_column("dominant", g.name, share=g.number), g.wording),
     "constant": lambda g: (
-        f"has the same value in all rows of {'every client' if g.number else 'this client'} in {g.listed}, which "
+        f"has the same value in all rows of {'every silo' if g.number else 'this silo'} in {g.listed}, which "
         "cannot help there"
     ),
 }
@@ -368,7 +366,7 @@ def _text_sentence(group: _Group) -> str:
     why = "others have numbers there" if group.number else "only numbers can be clustered"
     return (
         f"has cells that are no numbers in {group.listed}, but {why}: convert them to numbers, omit "
-        f"them{group.wording.way('drop')}, or give all clients a schema"
+        f"them{group.wording.way('drop')}, or give all silos a schema"
     )
 
 
@@ -381,7 +379,7 @@ def _spellings(group: _Group) -> str:
 
 def _order_sentence(group: _Group) -> str:
     places = group.each(lambda f: f"is column {f.column}, there {f.place}", "; ")
-    effect = "a federation uses columns as they are, so give all clients the same order"
+    effect = "a federation uses columns as they are, so give all silos the same order"
     if group.first.severity == NOTE:
         effect = "a run on files reorders them, a federation does not"
     return f"has its columns in another order than the others ({places}): {effect}"

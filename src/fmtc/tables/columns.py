@@ -129,7 +129,7 @@ def read_columns(paths: Iterable[str | Path], reading: Reading | None = None) ->
         if given.text_column in (content.names or ()):
             found[name] = content.with_lengths(str(given.text_column))
         if content.width == 0:
-            raise DataError(f"client {name!r} has no column left to cluster")
+            raise DataError(f"silo {name!r} has no column left to cluster")
     return found
 
 

@@ -60,7 +60,7 @@ def read_delimited(path: Path, content: bytes, suffix: str, reading: Reading) ->
     reading : Reading
         Whether the first line holds names; None: it must, and a line of numbers is refused.
     """
-    layout = _layout(path, content, suffix, reading)
+    layout = layout_of(path, content, suffix, reading)
     names = layout.names
     if not any(names):
         raise DataError(f"{path} has no header; its first line must name the columns")
@@ -87,11 +87,6 @@ def read_delimited(path: Path, content: bytes, suffix: str, reading: Reading) ->
     return frame
 
 
-def first_line_of(path: Path, content: bytes, suffix: str, reading: Reading) -> int:
-    """Number of the line of the first row."""
-    return _layout(path, content, suffix, reading).first_line
-
-
 def check_names(path: Path, names: list[str]) -> None:
     """Refuse two columns of one name."""
     if twice := [name for name, count in Counter(names).items() if count > 1]:
@@ -108,7 +103,8 @@ def check_header(path: Path, kind: str, cells: Sequence[str], reading: Reading) 
         )
 
 
-def _layout(path: Path, content: bytes, suffix: str, reading: Reading) -> Layout:
+def layout_of(path: Path, content: bytes, suffix: str, reading: Reading) -> Layout:
+    """How a text file is laid out, as its first lines show."""
     try:
         text = getincrementaldecoder("utf-8-sig")().decode(content[: 2**20])  # its last sign may be cut
     except UnicodeDecodeError:
@@ -116,9 +112,7 @@ def _layout(path: Path, content: bytes, suffix: str, reading: Reading) -> Layout
     lines = list(islice(StringIO(text, newline=""), 20 * _SAMPLE))
     marked = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
     separators = dict.fromkeys((SEPARATORS[suffix], *",;\t|"))
-    default, *others = [_Under(separator, _cells(lines[marked:], separator)) for separator in separators]
-    better = [one for one in others if one.fits and one.rank > default.rank]
-    chosen = max(better, key=lambda one: one.rank, default=default)
+    chosen = max((_Under(one, _cells(lines[marked:], one)) for one in separators), key=lambda under: under.rank)
     if marked and chosen.follows(lines[marked - 1]):
         marked -= 1
         chosen = _Under(chosen.separator, _cells(lines[marked:], chosen.separator))

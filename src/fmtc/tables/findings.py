@@ -157,7 +157,7 @@ ALIKE = 0.35  # distance of the logarithms of two factors that silos may make up
 
 
 def fold_of(finding: Finding) -> float:
-    """Factor, at least 1, between the values of a client and those of the others; 1 where the finding is no factor."""
+    """Factor, at least 1, between the values of a silo and those of the others; 1 where the finding is no factor."""
     if finding.code == "unit":
         return abs(nearest_unit(finding.number).factor)
     return max(finding.number, 1 / bounded(finding.number)) if finding.code == "scale" else 1.0

@@ -22,7 +22,7 @@ from rich.filesize import decimal
 
 from ..errors import DataError, listed
 from .annotated import read_h5ad
-from .delimited import SEPARATORS, check_header, check_names, first_line_of, read_delimited
+from .delimited import SEPARATORS, check_header, check_names, layout_of, read_delimited
 from .reading import Reading
 
 LINES = (".jsonl", ".ndjson")
@@ -93,7 +93,7 @@ def suffix_of(path: Path) -> str:
 
 
 def stem_of(path: Path) -> str:
-    """Name of a file without the end that tells its kind: what its client is called."""
+    """Name of a file without the end that tells its kind: what its silo is called."""
     return (path.with_suffix("") if _is_packed(path) else path).stem
 
 
@@ -125,12 +125,8 @@ def line_of(path: Path, row: int, reading: Reading) -> str:
     reading : Reading
     """
     suffix = suffix_of(path)
-    if suffix in SEPARATORS:
-        first = first_line_of(path, _content(path), suffix, reading)
-        return f"line {first + row} of {path.name}"
-    if suffix in LINES:
-        return f"line {row + 1} of {path.name}"
-    return f"row {row + 1} of {path.name}"
+    first = layout_of(path, _content(path), suffix, reading).first_line if suffix in SEPARATORS else 1
+    return f"{'line' if suffix in PACKED else 'row'} {first + row} of {path.name}"
 
 
 # ------------------------------------------------------------------------------------------------------- tables

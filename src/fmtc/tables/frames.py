@@ -65,11 +65,11 @@ def check_frames(frames: Mapping[str, Any]) -> None:
     for name, own in names.items():
         if twice := [column for column, count in Counter(own).items() if count > 1]:
             raise DataError(
-                f"{f'client {name!r}: ' if name else ''}X has more than one column called {listed(twice)}; "
+                f"{f'silo {name!r}: ' if name else ''}X has more than one column called {listed(twice)}; "
                 "names of columns must be unique"
             )
     if found := differences(names):
-        raise DataError(f"{found}\nAll clients need the same columns.")
+        raise DataError(f"{found}\nAll silos need the same columns.")
 
 
 def check_plain(frames: Mapping[str, Any], other: str) -> None:
@@ -77,8 +77,8 @@ def check_plain(frames: Mapping[str, Any], other: str) -> None:
     for name, frame in frames.items():
         if not is_plain(frame):
             raise DataError(
-                f"client {name!r}: X is a data frame with columns that are no numbers, but that of client {other!r} is "
-                "not a data frame: give data frames for all clients"
+                f"silo {name!r}: X is a data frame with columns that are no numbers, but that of silo {other!r} is "
+                "not a data frame: give data frames for all silos"
             )
 
 
@@ -86,7 +86,7 @@ def encode(frame: Any, schema: Schema, name: str) -> Any:
     """The rows of a frame by a schema; the frame itself, where they are so already."""
     if list(frame.columns) == list(schema.names) and is_plain(frame) and not schema.recodes:
         return frame
-    X = schema.encode(as_polars(frame), f"client {name!r}: " if name else "", wording=FRAMES)
+    X = schema.encode(as_polars(frame), f"silo {name!r}: " if name else "", wording=FRAMES)
     return pl.DataFrame(X, schema=list(schema.names))
 
 

@@ -97,7 +97,7 @@ class Judged:
 
 def row_of(silo: str, row: int) -> str:
     """Where a row stands, in words."""
-    return f"row {row + 1} of client {silo!r}"
+    return f"row {row + 1} of silo {silo!r}"
 
 
 def judge(
@@ -110,11 +110,11 @@ def judge(
     wanted: Sequence[str] = (),
     place: Place = row_of,
 ) -> Judged:
-    """What each column is, over the tables of all clients that have it.
+    """What each column is, over the tables of all silos that have it.
 
     Parameters
     ----------
-    tables : mapping of client to polars.DataFrame
+    tables : mapping of silo to polars.DataFrame
         Cells may be text.
     names : sequence of str, optional
         Columns to look at; all by default.
@@ -127,7 +127,7 @@ def judge(
     wanted : sequence of str
         The only features, if there are any: of these, identifiers and constants are taken for numbers.
     place : callable
-        Where the row of a client stands, in words, for messages.
+        Where the row of a silo stands, in words, for messages.
 
     Examples
     --------
@@ -197,7 +197,7 @@ def odd(name: str, cells: Mapping[str, pl.Series], place: Place) -> Finding | No
     ...     found = odd("note", {"north": pl.Series(words)}, row_of)
     ...     print(found and (found.code, dict(found.facts)))
     ('text', {'example': 'no fever today'})
-    ('strays', {'word': '<5', 'at': "row 3 of client 'north'", 'words': ['<5']})
+    ('strays', {'word': '<5', 'at': "row 3 of silo 'north'", 'words': ['<5']})
     None
     """
     if (found := _of_type(name, cells.values())) is not None:

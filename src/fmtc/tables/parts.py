@@ -85,7 +85,7 @@ def open_files(paths: Iterable[str | Path], reading: Reading) -> dict[str, Part]
     option = reading.wording.option
     if reading.silo_column is not None and len(files) > 1:
         raise DataError(
-            f"{option('silo_column')} divides one file into clients, but {len(files)} files were given: give one"
+            f"{option('silo_column')} divides one file into silos, but {len(files)} files were given: give one"
         )
     contents, bad = {}, []
     for name, path in files.items():
@@ -135,8 +135,6 @@ def _rows_of(part: Part, places: pl.Series) -> Part:
 def judged_parts(parts: Mapping[str, Part], reading: Reading) -> Judged:
     """What the columns of tables are, over all silos; `columns` are the only ones to use, if any are given."""
     everywhere = dict.fromkeys(name for part in parts.values() for name in part.frame.columns)
-    _check_anywhere("columns", reading.columns, parts.values(), reading)
-    _check_anywhere("as_types", reading.as_types, parts.values(), reading)
     index = [name for path in {part.path for part in parts.values()} for name in pandas_index(path)]
     return judge_columns(
         {name: part.frame for name, part in parts.items()},
@@ -156,22 +154,24 @@ def _by_name(paths: list[Path], reading: Reading) -> dict[str, Path]:
         name = stem_of(path).strip()
         if name in files:
             raise DataError(
-                f"{files[name]} and {path} would both be client {name!r}, as clients are named after their "
+                f"{files[name]} and {path} would both be silo {name!r}, as silos are named after their "
                 f"files: rename one, or put both in one file and use {option}"
             )
         files[name] = path
     if not files:
-        raise DataError(f"no file was given; give one file per client, or one file and {option}")
+        raise DataError(f"no file was given; give one file per silo, or one file and {option}")
     return files
 
 
 def _check_columns(parts: Iterable[Part], reading: Reading) -> None:
-    """Columns asked for by name: those with a role must be in every file, a dropped one in some file."""
+    """Columns asked for by name: those with a role must be in every file, others in some file."""
     named = [part for part in parts if part.is_table or part.names is not None]
-    if not named and (role := next(iter([*reading.roles, *(["drop"] if reading.drop else [])]), "")):
+    others = {name: tuple(getattr(reading, name)) for name in ("drop", "columns", "as_types")}
+    asked = [*reading.roles, *(name for name in ("drop", "columns") if others[name])]
+    if not named and asked:
         file = next(iter(parts)).path.name
         raise DataError(
-            f"{file} has no column names, so {reading.wording.option(role)} cannot be used; save a table (.csv, "
+            f"{file} has no column names, so {reading.wording.option(asked[0])} cannot be used; save a table (.csv, "
             ".parquet, .xlsx) instead"
         )
     for role, column in reading.roles.items():
@@ -179,16 +179,10 @@ def _check_columns(parts: Iterable[Part], reading: Reading) -> None:
             if column not in part.frame.columns and (part.is_table or role != "text_column"):
                 who, where = f"{part.path.name} has no", "" if part.is_table else " in obs"
                 raise DataError(_no_column(role, who, column, part.frame.columns, reading, where))
-    if any(part.is_table for part in named):
-        _check_anywhere("drop", reading.drop, (part for part in named if part.is_table), reading)
-
-
-def _check_anywhere(option: str, columns: Iterable[str], parts: Iterable[Part], reading: Reading) -> None:
-    """Some file has each of these columns."""
-    everywhere = dict.fromkeys(name for part in parts for name in part.frame.columns)
-    for column in columns:
-        if column not in everywhere:
-            raise DataError(_no_column(option, "no file has a", column, everywhere, reading))
+    everywhere = dict.fromkeys(name for part in named if part.is_table for name in part.frame.columns)
+    for option, columns in others.items():
+        if everywhere and (lacking := [name for name in columns if name not in everywhere]):
+            raise DataError(_no_column(option, "no file has a", lacking[0], everywhere, reading))
 
 
 def _no_column(option: str, who: str, column: str, known: Iterable[str], reading: Reading, where: str = "") -> str:

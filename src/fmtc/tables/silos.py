@@ -146,7 +146,7 @@ def _matrices(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
     if len({(silo.feature_names, silo.X.shape[1]) for silo in silos}) > 1:
         names = {silo.name: [plain(silo.column(place)) for place in range(silo.X.shape[1])] for silo in silos}
         found = differences(names) or "the files have their columns in another order"
-        raise DataError(f"{found}\nGive every client the same columns.")
+        raise DataError(f"{found}\nGive every silo the same columns.")
     schema = reading.known_schema() if first.feature_names is None else None
     return silos if schema is None or schema.is_plain else [_coded(silo, schema) for silo in silos]
 
@@ -157,13 +157,13 @@ def _coded(silo: Silo, schema: Schema) -> Silo:
     if sp.issparse(silo.X) or d != len(schema.columns):
         kind = "is sparse" if sp.issparse(silo.X) else f"has {d} columns"
         raise DataError(
-            f"client {silo.name!r} {kind}; the schema describes a dense matrix of {len(schema.columns)} columns"
+            f"silo {silo.name!r} {kind}; the schema describes a dense matrix of {len(schema.columns)} columns"
         )
     for j, size in enumerate(schema.levels):
         codes = silo.X[:, j][~np.isnan(silo.X[:, j])]
         if size and not np.isin(codes, np.arange(size)).all():
             raise DataError(
-                f"client {silo.name!r}: column {j} is category {schema.names[j]!r} in the schema, so a matrix "
+                f"silo {silo.name!r}: column {j} is category {schema.names[j]!r} in the schema, so a matrix "
                 f"holds the codes 0 to {size - 1} of its levels there"
             )
     return replace(silo, schema=schema)
@@ -179,7 +179,7 @@ def _texts(parts: Mapping[str, Part], reading: Reading, recipe: TextRecipe) -> l
         if extra := part.plain.columns:
             option = reading.wording.option
             raise DataError(
-                f"client {name!r} has {listed(extra)} besides the texts in {recipe.text_column!r}. Words "
+                f"silo {name!r} has {listed(extra)} besides the texts in {recipe.text_column!r}. Words "
                 f"and numbers cannot be clustered together: omit such columns{reading.wording.way('drop')}, or name "
                 f"them as {option('id_column')}, {option('label_column')} or {option('silo_column')}."
             )
@@ -197,7 +197,7 @@ def _tables(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
     schema = given or (_judged_schema if reading.asks else _plain_schema)(parts, reading)
     if not schema.columns:
         first = next(iter(parts))
-        raise DataError(f"client {first!r} has no column left to cluster: all are identifiers, constant, or omitted")
+        raise DataError(f"silo {first!r} has no column left to cluster: all are identifiers, constant, or omitted")
     if lacks := [said for part in parts.values() if (said := _lacking(part, schema, source))]:
         raise DataError("\n  ".join(lacks))
     if reading.id_column is None and schema.id_column not in reading.others:
@@ -239,7 +239,7 @@ def _plain_schema(parts: Mapping[str, Part], reading: Reading) -> Schema:
     _check_alike(parts, f"or omit some ({ways})")
     found = {name: Columns(part.features(), place=part.place) for name, part in parts.items()}
     doubts = [
-        f"client {name!r}: {words_of(columns.doubt(place), reading.wording)}"
+        f"silo {name!r}: {words_of(columns.doubt(place), reading.wording)}"
         for name, columns in found.items()
         for place, kind in enumerate(columns.kinds)
         if kind not in (Kind.NUMBERS, Kind.NOTHING)
@@ -253,7 +253,7 @@ def _silo(name: str, part: Part, schema: Schema, reading: Reading) -> Silo:
     """The rows of a table by a schema."""
     own = reading.id_column if reading.id_column in part.frame.columns else None
     part = replace(part, reading=replace(reading, id_column=own))
-    X = schema.encode(part.frame, f"client {name!r}: ", place=part.place, wording=reading.wording)
+    X = schema.encode(part.frame, f"silo {name!r}: ", place=part.place, wording=reading.wording)
     return Silo(name, X, schema.names, part.rows, part.ids, part.labels, schema, own)
 
 
@@ -261,7 +261,7 @@ def _check_alike(parts: Mapping[str, Part], advice: str) -> None:
     """All tables have the same columns."""
     names = {name: part.plain.columns for name, part in parts.items()}
     if found := differences(names):
-        raise DataError(f"{found}\nGive every client the same columns, {advice}.")
+        raise DataError(f"{found}\nGive every silo the same columns, {advice}.")
     first = next(iter(names))
     if reordered := [name for name, own in names.items() if own != names[first]]:
         warnings.warn(f"{listed(reordered)}: columns reordered like those of {first!r}", UserWarning, stacklevel=5)
@@ -297,7 +297,7 @@ def _without_missing(silos: list[Silo], parts: Mapping[str, Part], reading: Read
         rows = np.setdiff1d(np.arange(n), bad).tolist()
         if not len(rows):
             option = reading.wording.option("missing")
-            raise DataError(f"{option}: every row of client {silo.name!r} has a missing cell, so none would be left")
+            raise DataError(f"{option}: every row of silo {silo.name!r} has a missing cell, so none would be left")
         kept.append(silo if len(rows) == n else silo.take(rows))
         gone += [f"{n - len(rows)} of {silo.name!r}"] if len(rows) < n else []
     warnings.warn(f"rows with missing cells omitted: {joined(gone)}", UserWarning, stacklevel=3)
@@ -314,7 +314,7 @@ def _found(silos: Sequence[Silo], parts: Mapping[str, Part], bad: Any) -> str:
             if not first and not sp.issparse(silo.X):
                 row = int(np.flatnonzero(bad(silo.X).any(axis=1))[0])
                 first = f"; the first in {parts[silo.name].place(row)}"
-    return joined([f"client {name!r} in {columns}" for name, columns in found.items()], "; ", " clients") + first
+    return joined([f"silo {name!r} in {columns}" for name, columns in found.items()], "; ", " silos") + first
 
 
 def count_cells(X: Any, bad: Any) -> Array:

@@ -32,7 +32,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class Surveyed:
-    """What a client says about its columns: the fields of the phase `survey`; one entry for each column."""
+    """What a silo says about its columns: the fields of the phase `survey`; one entry for each column."""
 
     n_samples: int | None
     columns: Array  # salted hashes of the names, of a category with its levels
@@ -45,7 +45,7 @@ class Surveyed:
     negatives: Array | None  # how many values are below 0
 
     def without_numbers(self) -> Surveyed:
-        """What may be said where only sums over clients may be seen: names, as hashes, and types of columns."""
+        """What may be said where only sums over silos may be seen: names, as hashes, and types of columns."""
         return replace(self, n_samples=None, counts=None, missing=None, means=None, squares=None, negatives=None)
 
 
@@ -59,7 +59,7 @@ def survey(columns: Columns, salt: str) -> Surveyed:
     ----------
     columns : Columns
     salt : str
-        A secret of the clients. Without it a hash only tells whether two names are equal.
+        A secret of the silos. Without it a hash only tells whether two names are equal.
 
     Examples
     --------
@@ -150,31 +150,31 @@ def compare(
     scaled: bool = True,
     accept_units: bool = False,
 ) -> list[Finding]:
-    """What differs between clients, and what in a client could not be clustered; without any name of a column.
+    """What differs between silos, and what in a silo could not be clustered; without any name of a column.
 
-    Where clients differ, the finding is about those that disagree with more clients than they agree with; of two, about
+    Where silos differ, the finding is about those that disagree with more silos than they agree with; of two, about
     both.
 
     Parameters
     ----------
-    surveys : mapping of client to Surveyed
-        What `survey` returned for each client.
+    surveys : mapping of silo to Surveyed
+        What `survey` returned for each silo.
     by_name : bool
         Whether the run matches columns by name, as it does for files on one machine: names must then agree, and their
-        order need not. In a federation each client uses its columns as they are: then it is the other way round.
+        order need not. In a federation each silo uses its columns as they are: then it is the other way round.
     n_clusters : int
-        Number of clusters of the run; every client needs more rows than that.
+        Number of clusters of the run; every silo needs more rows than that.
     complete : bool
         Whether missing values stop the run.
     scaled : bool
         Whether the run gives all columns the same weight; otherwise one that outweighs all others is a finding.
     accept_units : bool
-        Whether a client may have most of its columns in other units than the others: a note then, else an error.
+        Whether a silo may have most of its columns in other units than the others: a note then, else an error.
 
     Returns
     -------
     list of Finding
-        By client, errors first.
+        By silo, errors first.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def compare(
     >>> explain(findings, "c")
     ["has values about 1,000 times the others' in column 1: grams for kilograms?"]
 
-    Most columns of a client in other units are an error:
+    Most columns of a silo in other units are an error:
 
     >>> silos["c"] = rows[100:] * 1000
     >>> findings = compare({name: survey(Columns(X), salt="a secret") for name, X in silos.items()})
@@ -218,12 +218,12 @@ def _form(said: Surveyed) -> int:
 def _known(array: Array | None) -> Array:
     """A required field; the checks of messages have ensured that it is there."""
     if array is None:
-        raise RefusedError("the description of a client's columns is incomplete")
+        raise RefusedError("the description of a silo's columns is incomplete")
     return array
 
 
 def _odd(answers: Mapping[Key, Hashable]) -> dict[Key, Key]:
-    """Clients that disagree with more others than they agree with, each with a client of the commonest other answer."""
+    """Clients that disagree with more others than they agree with, each with a silo of the commonest other answer."""
     count = Counter(answers.values())
     odd = {}
     for silo, answer in answers.items():
@@ -260,11 +260,11 @@ def _by_itself(silo: str, said: Surveyed, n_clusters: int, complete: bool) -> It
             yield Finding(silo, code, severity, place, number=float(number[place]))
 
 
-_Group = dict[str, int]  # the clients that have a column, and its position in each
+_Group = dict[str, int]  # the silos that have a column, and its position in each
 
 
 def _match(peers: Mapping[str, Surveyed]) -> list[_Group]:
-    """Which columns of the clients are the same: those of the same name or, if it is unambiguous, of similar names."""
+    """Which columns of the silos are the same: those of the same name or, if it is unambiguous, of similar names."""
     groups: dict[int, _Group] = {}
     alike: dict[int, list[int]] = {}
     for silo, said in peers.items():
@@ -283,7 +283,7 @@ def _match(peers: Mapping[str, Surveyed]) -> list[_Group]:
 
 
 def _columns_differ(peers: Mapping[str, Surveyed], groups: Sequence[_Group], by_name: bool) -> list[Finding]:
-    """Columns that some clients lack, that differ in name or position, or that do not hold numbers."""
+    """Columns that some silos lack, that differ in name or position, or that do not hold numbers."""
     found = []
     for where in groups:
         has, first = len(where), next(iter(where))
@@ -318,7 +318,7 @@ def _column_differs(peers: Mapping[str, Surveyed], where: _Group, by_name: bool)
 
 
 def _outweighed(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> list[Finding]:
-    """A column that has more than nine tenths of the variance of all, over the clients together."""
+    """A column that has more than nine tenths of the variance of all, over the silos together."""
     common = [where for where in groups if len(where) == len(peers)]
     sums = _collect(peers, common)
     live = sums.there.all(axis=0)
@@ -345,8 +345,8 @@ def _outweighed(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> list
 _GAP = 5.0  # distance of two means, in the smaller standard deviation, from which the units may differ
 _FAR = 10.0  # distance of two means, in the larger standard deviation, that counts as far apart
 _TIMES = 20.0  # ratio of means and spreads that is a finding even if no unit explains it
-_CHANCE = 1e-4  # probability that the others have no value below 0 where this client has some
-# More than half of a client's comparable columns, and at least two, apart by such a factor stop a run. Chosen on 28
+_CHANCE = 1e-4  # probability that the others have no value below 0 where this silo has some
+# More than half of a silo's comparable columns, and at least two, apart by such a factor stop a run. Chosen on 28
 # federations: no silo has more than 4 of 128 such columns, and each of 64 silos multiplied by 100 has enough.
 _LARGE, _MOST = 10.0, 0.5
 
@@ -356,13 +356,13 @@ _Column = tuple[float, float, float]  # rows, mean, standard deviation
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """Sums of g columns of m clients; each array is m x g."""
+    """Sums of g columns of m silos; each array is m x g."""
 
     n: Array
     mean: Array
     sd: Array
     negatives: Array
-    there: Array  # whether the client sent them
+    there: Array  # whether the silo sent them
 
     @property
     def fit(self) -> Array:
@@ -389,16 +389,16 @@ def _collect(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> _Sums:
     return _Sums(n, mean, np.sqrt(squares / n), negatives, there > 0)
 
 
-_Difference = tuple[int, int, str, int, float]  # client, column, code, a client to compare with, number
+_Difference = tuple[int, int, str, int, float]  # silo, column, code, a silo to compare with, number
 
 
 def _values_differ(peers: Mapping[str, Surveyed], groups: Sequence[_Group], accept_units: bool) -> list[Finding]:
     """Columns whose values do not look like the same thing in the same unit or coding.
 
-    Notes, except for a client with most of its columns in other units: the server would set it aside.
+    Notes, except for a silo with most of its columns in other units: the server would set it aside.
     """
     silos, sums = list(peers), _collect(peers, groups)
-    found: dict[tuple[int, int], Finding] = {}  # by client and column; the first finding counts
+    found: dict[tuple[int, int], Finding] = {}  # by silo and column; the first finding counts
     for row, column, code, other, number in (*_codings_differ(sums), *_sizes_differ(sums), *_signs_differ(sums)):
         here, there = silos[row], silos[other]
         finding = Finding(here, code, NOTE, groups[column][here], there, groups[column][there], number)
@@ -433,7 +433,7 @@ def _codings_differ(sums: _Sums) -> Iterator[_Difference]:
 
 
 def _signs_differ(sums: _Sums) -> Iterator[_Difference]:
-    """Columns with values below 0 in few clients, and more of them than chance explains."""
+    """Columns with values below 0 in few silos, and more of them than chance explains."""
     some, none = sums.there & (sums.negatives > 0), sums.there & (sums.negatives == 0)
     odd = some & (some.sum(axis=0) <= none.sum(axis=0))
     for row, column in np.argwhere(odd).tolist():
@@ -446,7 +446,7 @@ def _signs_differ(sums: _Sums) -> Iterator[_Difference]:
 def _sizes_differ(sums: _Sums) -> Iterator[_Difference]:
     """Columns whose mean and spread differ in magnitude from those of most others."""
     fit = sums.fit
-    heard: dict[tuple[int, int], list[tuple[str, float, int]]] = {}  # by client and column
+    heard: dict[tuple[int, int], list[tuple[str, float, int]]] = {}  # by silo and column
     for a, b in combinations(range(len(fit)), 2):
         small, large = np.minimum(sums.sd[a], sums.sd[b]), np.maximum(sums.sd[a], sums.sd[b])
         apart = (np.abs(sums.mean[a] - sums.mean[b]) >= _GAP * small) | (large >= _TIMES * small)
@@ -483,9 +483,9 @@ def _size(x: _Column, y: _Column) -> tuple[str, float, float] | None:
 
 
 def _doubt(unit: Unit, x: _Column, y: _Column) -> float:
-    """Distance of x from y in another unit; up to 1, chance and ordinary differences between clients explain it.
+    """Distance of x from y in another unit; up to 1, chance and ordinary differences between silos explain it.
 
-    The larger the factor, the more clients may differ otherwise: nobody is a thousand times as heavy.
+    The larger the factor, the more silos may differ otherwise: nobody is a thousand times as heavy.
     """
     (n, mean, sd), (n_other, other, spread) = x, y
     want, spread = unit.factor * other + unit.shift, abs(unit.factor) * spread
@@ -504,7 +504,7 @@ def _doubt(unit: Unit, x: _Column, y: _Column) -> float:
 
 
 def as_numbers(findings: Iterable[Finding], silos: Iterable[str]) -> dict[str, Array]:
-    """For each client the findings about it, one per row: code, whether an error, column, place, number."""
+    """For each silo the findings about it, one per row: code, whether an error, column, place, number."""
     lines: dict[str, list[tuple[float, ...]]] = {silo: [] for silo in silos}
     for f in findings:
         lines[f.silo].append((CODES.index(f.code), f.severity == ERROR, f.column, f.place, f.number))
@@ -512,7 +512,7 @@ def as_numbers(findings: Iterable[Finding], silos: Iterable[str]) -> dict[str, A
 
 
 def from_verdict(findings: Array, silo: str) -> list[Finding]:
-    """The findings about a client, from the numbers in its verdict; the clients it was compared with are omitted.
+    """The findings about a silo, from the numbers in its verdict; the silos it was compared with are omitted.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Texts as counts of hashed words: clients get the same columns without sharing a vocabulary."""
+"""Texts as counts of hashed words: silos get the same columns without sharing a vocabulary."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def hashed_counts(texts: Iterable[str | None], salt: str = SALT, n_buckets: int 
     """Counts of the words of each text, as 1 + ln(count); a keyed hash of the word selects its column.
 
     Words are two or more letters or digits, in lower case. Nobody can tell the word of a column without the salt.
-    Another salt assigns other columns, so all clients need the same. Two words may get the same column by chance: of v
+    Another salt assigns other columns, so all silos need the same. Two words may get the same column by chance: of v
     different words about v²/(2 n_buckets) pairs do.
 
     Parameters

@@ -24,7 +24,6 @@ from .survey import compare, survey
 Array = np.ndarray
 _UNITS = ("unit", "scale", "coding", "standardised", "negatives")
 LOOKED_AT = 2_000_000  # cells of arrays at most: of more, every second row, every third, ...
-_HUGE = 1e9  # a constant above which other columns may be lost beside it
 _COUNTS = 5  # so many columns, nine tenths of all, whose lowest value is 0 are counts, where 0 is no code
 _CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0, 999999.0)
 _FEWEST = 3  # cells with a code, and
@@ -37,7 +36,6 @@ def remarks(
     *,
     scaled: bool = True,
     accept_units: bool = True,
-    files: bool = True,
     wording: Wording = PARAMETERS,
 ) -> list[str]:
     """Sentences about values that look wrong; none for sparse rows.
@@ -49,11 +47,9 @@ def remarks(
         Whether the run gives all columns the same weight. Otherwise a column that outweighs all others is a remark.
     accept_units : bool
         Whether a silo may have most of its columns in other units than the others; otherwise `DataError`.
-    files : bool
-        Whether the rows come from files, where they are counted from 1. Of others, columns that are below 0 in few
-        silos only are no remark, as they may be centred; and of many rows only some are looked at.
     wording : Wording
-        For whom.
+        For whom. Rows of files are counted from 1. Of others, columns that are below 0 in few silos only are no remark,
+        as they may be centred; and of many rows only some are looked at.
 
     Examples
     --------
@@ -66,12 +62,13 @@ def remarks(
     """
     if any(sp.issparse(silo.X) for silo in silos):
         return []
+    files = wording.of_files
     levels = [0] * silos[0].X.shape[1] if silos[0].schema is None else silos[0].schema.levels
     places = [place for place, count in enumerate(levels) if not count]
     names = [silos[0].column(place) for place in places]
     if len(places) < len(levels):
         silos = [replace(silo, X=silo.X[:, places]) for silo in silos]
-    said = [words_of(found, wording) for found in (*_huge(silos, names), *_far(silos, names, files))]
+    said = [words_of(found, wording) for found in _far(silos, names, files)]
     if not files and len(names) > MANY:
         return said
     step = 1 if files else max(1, -(-sum(silo.X.size for silo in silos) // LOOKED_AT))
@@ -117,15 +114,6 @@ def _is_constant(X: Any) -> Array:
     if sp.issparse(X):
         return (X.max(axis=0).toarray() == X.min(axis=0).toarray()).ravel()
     return (X[0] == X).all(axis=0) | np.isnan(X).all(axis=0)
-
-
-def _huge(silos: Sequence[Silo], names: Sequence[str | int]) -> list[Finding]:
-    first = silos[0].X[0]
-    return [
-        Finding.of_column("large", name, value=first[place])
-        for place, name in enumerate(names)
-        if abs(first[place]) > _HUGE and all((silo.X[:, place] == first[place]).all() for silo in silos)
-    ]
 
 
 def _far(silos: Sequence[Silo], names: Sequence[str | int], files: bool) -> Iterator[Finding]:

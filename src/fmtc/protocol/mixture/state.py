@@ -196,11 +196,7 @@ class Mixing(ServerState):
     @property
     def kappa(self) -> Array | None:
         """Pooling strength of each concept of the mixture; None: there is no mixture."""
-        if self.mixture is None:
-            return None
-        with np.errstate(divide="ignore"):  # infinity: the same means for all
-            kappa: Array = 1 / self.mixture.best(1).spread[0]
-        return kappa
+        return None if self.mixture is None else self.mixture.best(1).common(0).kappa
 
 
 @dataclass(frozen=True, kw_only=True)

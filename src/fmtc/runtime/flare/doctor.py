@@ -35,7 +35,6 @@ from .serve import honour
 if TYPE_CHECKING:
     from .kits import Kit
 
-PYTHON = (3, 11)
 FLARE = ("2.9.0",)  # `compat.VERIFIED`, for machines without FLARE
 SOON = timedelta(days=30)  # a certificate that ends within this time gets a warning
 DRIFT = timedelta(minutes=5)  # clocks may differ by this much
@@ -112,8 +111,6 @@ def versions(*, federation: bool = True) -> Check:
     """Python, fmtc and FLARE; FLARE may be missing where there is no kit."""
     flare = version_of("nvflare")
     found = f"Python {platform.python_version()}, fmtc {version_of('fmtc')}, nvflare {flare or 'not installed'}"
-    if tuple(map(int, platform.python_version_tuple()[:2])) < PYTHON:
-        return Check("versions", False, found, f"fmtc needs Python {'.'.join(map(str, PYTHON))} or later")
     if flare is None and federation:
         return Check("versions", False, found, "install it: pip install 'fmtc[federation]'")
     if flare is not None and flare not in FLARE:

@@ -20,6 +20,10 @@ from .kits import Kit
 from .processes import Process
 
 SLOW = 10.0  # seconds without a connection after which we look for the reason
+TWICE = (
+    "somebody else takes part as {!r} already, with a copy of this kit: a silo joins once. End the other `fmtc join`; "
+    "if its machine has failed, try again after {:g} seconds"
+)
 
 
 class Membership:
@@ -145,7 +149,7 @@ class Membership:
             self.connected = self._warned = True
             yield event
         elif kind == "refused as second":
-            yield {"event": "refused", "why": self._twice()}
+            yield {"event": "refused", "why": TWICE.format(self.kit.name, self.kit.plan.lost_after)}
         elif kind == "asked":
             RunSpec.from_dict(event, self._events.path)
             yield event
@@ -191,12 +195,6 @@ class Membership:
     def unfinished(self) -> bool:
         """Whether labels of a run are here, and only the coordinator's last word is missing."""
         return any(path.parent.name not in self._over for path in self._states.glob(f"*/{RESULT}"))
-
-    def _twice(self) -> str:
-        return (
-            f"somebody else takes part as {self.kit.name!r} already, with a copy of this kit: a silo joins once. End "
-            f"the other `fmtc join`; if its machine has failed, try again after {self.kit.plan.lost_after:g} seconds"
-        )
 
     def deliver(self, run_id: str) -> None:
         """Record that the result of a run has been written where it was wanted."""
