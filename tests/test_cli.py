@@ -304,9 +304,9 @@ def test_many_clusters_are_cut_in_the_table_only(tmp_path):
 GIVEN = {  # every parameter of FMTC that is a flag, with another value than its default
     "view": "graph", "scale": "silo", "max_iter": 4, "tol": 0.01, "n_jobs": 2,
 }  # fmt: skip
-OF_VIEW = {"alpha": 2.0, "beta": 0.25, "coupling": "subspace", "n_neighbors": 7}  # those that have flags of their own
+OF_VIEW = {"alpha": 2.0, "beta": 0.25, "coupling": "subspace"}  # those that have flags of their own
 SET = OF_VIEW | {  # every setting of the views, with another value than its default
-    "ridge": 0.05, "rho": 0.7, "schatten_p": 0.5, "align": False, "bandwidth": 1.5,
+    "n_neighbors": 7, "ridge": 0.05, "rho": 0.7, "schatten_p": 0.5, "align": False, "bandwidth": 1.5,
     "nonmutual_weight": 0.5, "step_size": 0.2, "n_inner": 2, "accelerate": False, "center_features": False,
     "lift": False, "max_features": 50, "labels_from": "embedding", "final": "kmeans", "kappa": 2.0, "n_init": 2,
     "message_dtype": "float32", "contain": False, "exit": True,
@@ -428,7 +428,7 @@ def test_as_published(home, tmp_path):
         (["--set", "one_sided=0.1"], "'one_sided'"),
         (["--set", "ridge"], "'ridge'"),
         (["--set", "ridge="], "'ridge='"),
-        (["--set", "beta=0.1"], "'beta'"),
+        (["--set", "betta=0.1"], "'betta'"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_before_any_file_is_read(tmp_path, flags, named):

@@ -25,7 +25,7 @@ from fmtc.cli.leading import write_consensus
 from fmtc.cli.words import Words
 from fmtc.describe import Explanation, empty_clusters_sentence
 from fmtc.errors import FileError
-from fmtc.estimator import load_atlas
+from fmtc.loading import load_atlas
 from fmtc.privacy.ledger import Total
 from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import LETTERS, entries
