@@ -27,8 +27,8 @@ def folder(tmp_path_factory):
     for seed, name in enumerate(("north", "south")):
         table(90, seed).write_csv(path / f"{name}.csv")
     for name, options in (("run", ["--calibrate"]), ("plain", [])):
-        done = fmtc("fit", path / "north.csv", path / "south.csv", "-k", 2, "--out", path / name, "--random-state", 0,
-                    *options)  # fmt: skip
+        done = fmtc("fit", path / "north.csv", path / "south.csv", "-k", 2, "--out", path / name,
+                    "--random-state", 0, "--set", "n_init=2", *options)  # fmt: skip
         assert done.exit_code == 0, done.output
     table(120, 5).write_csv(path / "new.csv")
     table(120, 6, at=(0.0, 4.0)).write_csv(path / "other.csv")

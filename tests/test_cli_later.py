@@ -35,7 +35,7 @@ def home(tmp_path_factory):
     for seed, name in enumerate(("north", "south", "west", "late", "more")):
         table(seed).write_csv(folder / f"{name}.csv")
     files = [folder / f"{name}.csv" for name in ("north", "south", "west")]
-    fmtc("fit", *files, "-k", 3, "--out", folder / "run", "-q")
+    fmtc("fit", *files, "-k", 3, "--set", "n_init=2", "--out", folder / "run", "-q")
     fmtc("explain", folder / "run", "--rename", "1=severe")
     fmtc("publish", folder / "run", "--out", folder / "kit")
     return folder
@@ -82,7 +82,7 @@ def test_a_kit_with_other_columns_writes_nothing(home, tmp_path):
 
 
 def test_two_silos_publish_nothing(home, tmp_path):
-    fmtc("fit", home / "north.csv", home / "south.csv", "-k", 3, "--out", tmp_path / "two", "-q")
+    fmtc("fit", home / "north.csv", home / "south.csv", "-k", 3, "--set", "n_init=2", "--out", tmp_path / "two", "-q")
     done = fmtc("publish", tmp_path / "two", "--out", tmp_path / "kit", code=4)
     assert "a run of 2 silos cannot be published" in done.stderr and not (tmp_path / "kit").exists()
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
+from tests.views import FEW
 
 import fmtc
 from fmtc import FMTC, Graph, Privacy
@@ -31,7 +32,7 @@ NEW = {"north": rows(600, 2), "south": rows(600, 3)}
 
 
 def fitted(view):
-    return FMTC(3, view=view, random_state=0).fit(SILOS)
+    return FMTC(3, view=view, random_state=0, mixture=FEW).fit(SILOS)
 
 
 @pytest.fixture(scope="module", params=["graph", "mixture"])
@@ -91,7 +92,7 @@ def test_all_silos_together_see_more_than_one(model):
     rng = np.random.default_rng(6)
     batch = {cid: np.vstack([NEW[cid][:40], UNKNOWN + rng.normal(size=(20, 6))]) for cid in SILOS}
     found = model.drift(batch)
-    assert [silo.client for silo in found.silos] == ["north", "south"]
+    assert [silo.silo for silo in found.silos] == ["north", "south"]
     assert found.p_value == combined([silo.p_value for silo in found.silos])[0]
     assert found["north"].n == 60 and found["north"].expected == pytest.approx(0.1, abs=0.02)
     assert "all 2 silos together" in str(found)
@@ -162,7 +163,7 @@ def test_nothing_more_leaves_a_silo():
 
 def test_rows_that_are_gone_must_be_given():
     X = rows(60, 7)
-    model = FMTC(3, view="mixture", random_state=0).fit(X)
+    model = FMTC(3, view="mixture", random_state=0, mixture=FEW).fit(X)
     del X
     with pytest.raises(InputError, match="those of fit are not there any more"):
         model.calibrate()
@@ -173,7 +174,7 @@ def test_rows_that_are_gone_must_be_given():
 
 def test_a_silo_with_few_rows_is_left_out_with_a_sentence():
     silos = {"large": rows(80, 9), "small": rows(12, 10)}
-    model = FMTC(3, view="mixture", random_state=0).fit(silos)
+    model = FMTC(3, view="mixture", random_state=0, mixture=FEW).fit(silos)
     with pytest.warns(UserWarning, match="client 'small' has 12 rows, too few to calibrate 3 clusters"):
         model.calibrate()
     assert model.confidence(NEW["north"], silos="large").shape == (600,)
@@ -193,7 +194,7 @@ def test_other_endings(solver):
 def test_one_silo_and_one_cluster():
     X = rows(90, 11)
     for view in ("graph", "mixture"):
-        model = FMTC(1, view=view, random_state=0).fit(X).calibrate()
+        model = FMTC(1, view=view, random_state=0, mixture=FEW).fit(X).calibrate()
         assert model._models["all"].calibration is not None
         assert 0 < model.drift(rows(50, 12)).p_value <= 1
 
@@ -240,7 +241,7 @@ def test_silos_that_lack_concepts_are_calibrated_by_those_they_have(view):
         return 3.5 * np.eye(5)[y] + rng.normal(size=(len(y), 5))
 
     own = {name: sum(n > 0 for n in counts) for name, counts in have.items()}
-    made = FMTC(4, clusters_per_silo=own, view=view, random_state=0)
+    made = FMTC(4, clusters_per_silo=own, view=view, random_state=0, mixture=FEW)
     model = made.fit(drawn := {name: draw(counts) for name, counts in have.items()}).calibrate(drawn)
     for name, counts in have.items():
         new = draw(counts, 5)

@@ -31,7 +31,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from tests.views import graph_view
+from tests.views import FEW, graph_view
 
 from fmtc import FMTC, Graph, Mixture, load
 from fmtc.advice import bic
@@ -65,7 +65,6 @@ MIX = np.random.default_rng(9).permutation(sum(map(len, DATA.values())))  # all 
 X_ALL = np.vstack(list(DATA.values()))[MIX]
 CLIENTS = np.repeat(list(DATA), [len(X) for X in DATA.values()])[MIX]
 NAMES = [f"word{j}" for j in range(6)]
-FEW = Mixture(n_init=2)  # starts of a mixture: enough where groups are clear
 
 
 def short(n_clusters=3, **params):

@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs, make_circles, make_moons
+from tests.views import FEW
 
 import fmtc
 from fmtc import FMTC, advise
@@ -106,11 +107,11 @@ def test_advice_leaves_the_estimator_as_it_is(silos):
         advise(rows, silos=clients, k_range=(2, 7), model=FMTC(8, view="graph", random_state=0)).signals
         == advice.signals
     )
-    assert advise(silos, model=FMTC(8, random_state=0)).ks.tolist() == list(range(2, 21))  # four rows each
+    assert advise(silos, model=FMTC(8, random_state=0, mixture=FEW)).ks.tolist() == list(range(2, 21))  # four rows each
 
 
 def test_one_silo_is_enough(silos):
-    advice = advise(silos["north"], k_range=(2, 7), model=FMTC(random_state=0))
+    advice = advise(silos["north"], k_range=(2, 7), model=FMTC(random_state=0, mixture=FEW))
     assert (advice.chosen, advice.verdict) == (K, "range")
 
 
@@ -127,23 +128,23 @@ def shapes(kind, n, seed):
 def test_rows_in_large_parts_get_as_many_clusters(kind):
     for seed, n in enumerate((200, 300, 400)):
         X, parts = shapes(kind, n, seed)
-        advice = advise(X, model=FMTC(random_state=seed))
+        advice = advise(X, model=FMTC(random_state=seed, mixture=FEW))
         assert (advice.chosen, advice.low, advice.high, advice.signals["parts"]) == (parts,) * 4
         assert "range of" not in advice.sentences[0]
         assert f"{parts} large parts" in str(advice)
-    assert advise({"a": X, "b": shapes(kind, 200, 9)[0]}, model=FMTC(random_state=0)).chosen == parts
+    assert advise({"a": X, "b": shapes(kind, 200, 9)[0]}, model=FMTC(random_state=0, mixture=FEW)).chosen == parts
 
 
 def test_parts_that_the_range_leaves_out_are_not_advised():
     X = shapes("blobs", 300, 0)[0]
     for k_range in ((2, 3), (5, 9)):
-        advice = advise(X, k_range=k_range, model=FMTC(random_state=0))
+        advice = advise(X, k_range=k_range, model=FMTC(random_state=0, mixture=FEW))
         assert k_range[0] <= advice.chosen <= k_range[1]
         assert "parts" not in advice.signals
 
 
 def test_flowers_that_touch_are_one_part():
-    assert advise(load_iris().data, model=FMTC(random_state=0)).chosen == 2  # setosa, and the two others
+    assert advise(load_iris().data, model=FMTC(random_state=0, mixture=FEW)).chosen == 2  # setosa, and the two others
 
 
 def test_missing_cells_and_categories_are_taken(table):
@@ -151,12 +152,12 @@ def test_missing_cells_and_categories_are_taken(table):
 
     rows = {cid: X.copy() for cid, X in table.items()}
     rows["east"][0, 0] = np.nan
-    assert advise(rows, k_range=(2, 5), model=FMTC(random_state=0)).is_table
+    assert advise(rows, k_range=(2, 5), model=FMTC(random_state=0, mixture=FEW)).is_table
     frames = {
         cid: pl.DataFrame(X, schema=list("vwxyz")).with_columns(sex=pl.Series(np.tile(["f", "m", "f"], 25)))
         for cid, X in table.items()
     }
-    assert advise(frames, k_range=(2, 5), model=FMTC(random_state=0)).ks.tolist() == [2, 3, 4, 5]
+    assert advise(frames, k_range=(2, 5), model=FMTC(random_state=0, mixture=FEW)).ks.tolist() == [2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,10 @@ def branches(function):
     )
 
 
+@cache
 def functions():
-    for path in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, FUNCTION):
-                yield f"{path.relative_to(ROOT)}: {node.name}", node
+    trees = {path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")}
+    return [(f"{path}: {n.name}", n) for path, tree in trees.items() for n in ast.walk(tree) if isinstance(n, FUNCTION)]
 
 
 @cache

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from tests.views import FEW
 
 from fmtc import FMTC
 from fmtc.later.join import common_of
@@ -26,7 +27,7 @@ def rows(seed, n=30):
 @pytest.fixture(scope="module", params=["graph", "mixture"])
 def model(request):
     data = {name: rows(seed)[0] for seed, name in enumerate("abc")}
-    return FMTC(3, view=request.param, scale="none", random_state=0).fit(data)
+    return FMTC(3, view=request.param, scale="none", random_state=0, mixture=FEW).fit(data)
 
 
 def known(model):
@@ -35,7 +36,7 @@ def known(model):
 
 def test_without_anything_common_it_is_a_run_of_its_own(model):
     X, _ = rows(7)
-    one = FMTC(3, view=model.view_, scale="none", random_state=0).fit({"late": X})
+    one = FMTC(3, view=model.view_, scale="none", random_state=0, mixture=FEW).fit({"late": X})
     assert_array_equal(refit(Silo("late", 3, one._settings()), None, X).labels, one.labels_)
 
 

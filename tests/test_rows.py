@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
+from tests.views import FEW
 
 from fmtc import FMTC, write_report
 from fmtc.errors import DataError, InputError, RowsWarning
@@ -184,7 +185,7 @@ def test_a_word_that_is_no_column():
 @pytest.mark.parametrize("silos", [[1, 2] * 20, np.array([1.0, 2.0] * 20), pd.Series([1, 2] * 20), ["1 ", "2"] * 20])
 def test_whole_numbers_name_silos(silos):
     X = np.random.default_rng(0).normal(size=(40, 3))
-    model = FMTC(2, max_iter=2, random_state=0).fit(X, silos=silos)
+    model = FMTC(2, max_iter=2, random_state=0, mixture=FEW).fit(X, silos=silos)
     assert model.silos_ == ["1", "2"]
     expected = model.labels_[::2]
     for one in (1, 1.0, np.int64(1), "1"):
@@ -387,7 +388,7 @@ def test_a_model_explains_the_rows_of_fit_while_somebody_keeps_them(kind, tmp_pa
         X = pd.DataFrame(X, columns=["a", "b", "c"])
     if kind == "mapping":
         X, site = {"n": X[::2].copy(), "s": X[1::2].copy()}, None
-    model = FMTC(2, random_state=0).fit(X, silos=site)
+    model = FMTC(2, random_state=0, mixture=FEW).fit(X, silos=site)
     assert model.explain().to_dict() == model.explain(X, silos=site).to_dict()
     assert write_report(model, tmp_path / "page.html").stat().st_size > 10_000
     with pytest.raises(TypeError, match="silos= is about the rows of X"):
@@ -402,6 +403,6 @@ def test_a_model_explains_the_rows_of_fit_while_somebody_keeps_them(kind, tmp_pa
 
 
 def test_a_list_of_rows_is_not_remembered():
-    model = FMTC(2, random_state=0).fit([[0.0, 1], [0, 2], [9, 1], [9, 2], [9, 3]])
+    model = FMTC(2, random_state=0, mixture=FEW).fit([[0.0, 1], [0, 2], [9, 1], [9, 2], [9, 3]])
     with pytest.raises(InputError, match="give them as X"):
         model.explain()

@@ -1,7 +1,9 @@
 """Estimators of one view, for tests that are about it."""
 
-from fmtc import FMTC
+from fmtc import FMTC, Mixture
 from fmtc.settings import by_view
+
+FEW = Mixture(n_init=2)  # starts take most of a small fit, and where groups are clear two will do
 
 
 def graph_view(n_clusters=8, **params):

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
-from tests.views import graph_view
+from tests.views import FEW, graph_view
 
 import fmtc
 from fmtc import Graph
@@ -250,7 +250,7 @@ def test_a_model_knows_its_categories(tmp_path, rng):
     y = rng.integers(2, size=60)
     frame = pl.DataFrame({"age": 4.0 * y + rng.normal(size=60), "sex": np.where(rng.random(60) < 0.5, "F", "M")})
     frame = frame.with_columns(pl.Series("age", [None if i % 9 == 0 else x for i, x in enumerate(frame["age"])]))
-    model = fmtc.FMTC(2, random_state=0).fit(frame)
+    model = fmtc.FMTC(2, random_state=0, mixture=FEW).fit(frame)
     model.save(tmp_path / "model")
     loaded = fmtc.load(tmp_path / "model")
     assert loaded.schema_ == model.schema_

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
-from tests.views import graph_view
+from tests.views import FEW, graph_view
 
 import fmtc
 from fmtc import FMTC, Privacy
@@ -35,7 +35,7 @@ def silos():
 @pytest.fixture(scope="module", params=["mixture", "graph"])
 def model(request, silos):
     if request.param == "mixture":
-        return FMTC(3, view="mixture", random_state=0).fit(silos)
+        return FMTC(3, view="mixture", random_state=0, mixture=FEW).fit(silos)
     return graph_view(3, max_iter=6, random_state=0, n_neighbors=35).fit(silos)
 
 
@@ -146,12 +146,12 @@ def test_small_clusters_do_not_count_for_others():
 
 
 def test_one_silo_alone_is_not_compared(silos):
-    atlas = FMTC(2, view="mixture", random_state=0).fit(silos["a"]).atlas_
+    atlas = FMTC(2, view="mixture", random_state=0, mixture=FEW).fit(silos["a"]).atlas_
     assert not any(one.cosine or one.flags for one in atlas.clusters) and "no other" in atlas.notes[0]
 
 
 def test_a_silo_of_a_federation_shows_what_it_was_told(silos, tmp_path):
-    model = FMTC(2, view="mixture", random_state=0).fit(silos["a"])
+    model = FMTC(2, view="mixture", random_state=0, mixture=FEW).fit(silos["a"])
     (cid,) = model.silos_
     model._fitted = replace(model._fitted, told={cid: [(0.9, "matched"), (0.1, "unique")]})
     atlas = fmtc.load(model.save(tmp_path / "model")).atlas_
@@ -164,9 +164,9 @@ def test_a_silo_of_a_federation_shows_what_it_was_told(silos, tmp_path):
 
 def test_amounts_are_in_the_units_of_the_table(silos):
     """A column in other units has other amounts, and the same weight."""
-    model = FMTC(3, view="mixture", random_state=0).fit(silos)
+    model = FMTC(3, view="mixture", random_state=0, mixture=FEW).fit(silos)
     in_grams = {cid: X * [1000, 1, 1, 1] for cid, X in silos.items()}
-    other = FMTC(3, view="mixture", random_state=0).fit(in_grams)
+    other = FMTC(3, view="mixture", random_state=0, mixture=FEW).fit(in_grams)
     for one, two in zip(model.atlas_.clusters, other.atlas_.clusters, strict=True):
         amounts, grams = ({f.column: f for f in c.top_features}["column 0"] for c in (one, two))
         assert grams.amount == pytest.approx(1000 * amounts.amount, rel=1e-3)
@@ -279,7 +279,7 @@ def held(request):
     """A model of four silos, of which one is in other units; and their rows."""
     rng = np.random.default_rng(0)
     data = {cid: rows(rng, (30, 30, 30), 5.0) * (1000 if cid == "d" else 1) for cid in "abcd"}
-    plain = FMTC(3, view=request.param, random_state=0)
+    plain = FMTC(3, view=request.param, random_state=0, mixture=FEW)
     with (
         pytest.warns(RowsWarning, match="d has values about 1,000 times the others'"),
         pytest.warns(UserWarning, match="The server capped, set aside or refused what 'd' sent"),

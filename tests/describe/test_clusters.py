@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose
+from tests.views import FEW
 
 from fmtc import FMTC, Graph
 from fmtc.artifacts import runs
@@ -70,7 +71,7 @@ def test_no_sign_is_backwards(seed):
     """Columns that hang together: weights of a model have the wrong sign for some of them, differences have not."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(200, 12)) @ rng.normal(size=(12, 12))
-    model = FMTC(4, random_state=0, scale="silo").fit(X)
+    model = FMTC(4, random_state=0, scale="silo", mixture=FEW).fit(X)
     for cluster in model.explain(X).clusters:
         mine = model.labels_ == cluster.cluster
         for one in cluster.differences:
@@ -328,7 +329,7 @@ def texts(rng, n=60):
 def test_texts_are_told_by_their_words(rng):
     notes = texts(rng)
     X = hashed_counts(notes)
-    model = FMTC(2, scale="tfidf", random_state=0).fit(X)
+    model = FMTC(2, scale="tfidf", random_state=0, mixture=FEW).fit(X)
     model.text_recipe_ = object()
     told = model._explained({"all": X}, {"all": model.labels_}, words=lambda columns: column_words(notes, columns))
     for cluster in told.clusters:
@@ -367,7 +368,7 @@ def test_words_of_columns_are_the_most_frequent_there():
 
 def test_rows_come_in_any_of_the_usual_ways(make_federation):
     data = make_federation()
-    model = FMTC(3, max_iter=3, random_state=0).fit(data)
+    model = FMTC(3, max_iter=3, random_state=0, mixture=FEW).fit(data)
     by_mapping = model.explain(data)
     X, clients = np.vstack(list(data.values())), np.repeat(list(data), [len(rows) for rows in data.values()])
     shuffle = np.random.default_rng(0).permutation(len(X))
@@ -376,7 +377,7 @@ def test_rows_come_in_any_of_the_usual_ways(make_federation):
     assert [one.rows for one in by_rows.clusters] == [one.rows for one in by_mapping.clusters]
     assert [one.rows for one in by_mapping.of("a")] == np.bincount(model.labels_[:60], minlength=3).tolist()
     framed = {name: pd.DataFrame(rows, columns=[f"lab {j}" for j in range(6)]) for name, rows in data.items()}
-    named = FMTC(3, max_iter=3, random_state=0).fit(framed).explain(framed)
+    named = FMTC(3, max_iter=3, random_state=0, mixture=FEW).fit(framed).explain(framed)
     assert named.clusters[0].differences[0].column.startswith("lab ")
 
 
@@ -388,7 +389,7 @@ def test_numbers_that_were_not_matched_are_said_to_be_so(make_federation):
 def test_a_notebook_shows_silos_and_shares(make_federation):
     data = make_federation(m=2)
     data["<i>c"] = data.pop("b")
-    model = FMTC(3, max_iter=2, random_state=0)
+    model = FMTC(3, max_iter=2, random_state=0, mixture=FEW)
     before = model._repr_html_()
     shown = model.fit(data)._repr_html_()
     assert "sk-" in before and "sk-" not in shown  # scikit-learn's diagram, then ours
@@ -419,7 +420,7 @@ def run(tmp_path, rng):
         frame = frame.with_columns(height=pl.col("height") + rng.normal(size=50))
         frame.write_csv(tmp_path / f"{name}.csv")
     fit = ["fit", tmp_path / "north.csv", tmp_path / "south.csv", "--id-column", "id", "-k", 2, "--scale", "global"]
-    done = fmtc_run(*fit, "--max-iter", 3, "-q", "--out", tmp_path / "run")
+    done = fmtc_run(*fit, "--max-iter", 3, "--set", "n_init=2", "-q", "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
     return tmp_path / "run"
 
@@ -482,7 +483,7 @@ def test_fit_ends_with_what_the_clusters_are(tmp_path, rng):
     X = np.repeat([[0.0], [9.0]], 30, axis=0) + rng.normal(size=(60, 1))
     frame = pl.DataFrame({"height\x1b[31m": X[:, 0], "noise": rng.normal(size=60)})
     frame.write_csv(tmp_path / "all.csv")
-    done = fmtc_run("fit", tmp_path / "all.csv", "-k", 2, "--out", tmp_path / "run")
+    done = fmtc_run("fit", tmp_path / "all.csv", "-k", 2, "--set", "n_init=2", "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
     assert "cluster 0: high height[31m, 50 % of all rows" in done.stderr.replace("low", "high")
     assert f"fmtc explain {tmp_path / 'run'}" in done.stderr
@@ -513,7 +514,7 @@ def test_what_has_no_explanation_says_why(run, tmp_path):
 def test_texts_of_a_run_are_told_by_their_words(tmp_path, rng):
     pl.DataFrame({"notes": texts(rng), "site": ["a", "b"] * 30}).write_csv(tmp_path / "all.csv")
     fit = ["fit", tmp_path / "all.csv", "--silo-column", "site", "--text-column", "notes", "-k", 2]
-    done = fmtc_run(*fit, "-q", "--out", tmp_path / "run")
+    done = fmtc_run(*fit, "--set", "n_init=2", "-q", "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
     assert read_texts([tmp_path / "all.csv"], Reading(silo_column="site", text_column="notes"))[0].startswith("and ")
     told = fmtc_run("explain", tmp_path / "run").stdout

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from tests.views import graph_view
+from tests.views import FEW, graph_view
 
 from fmtc import FMTC, Privacy
 from fmtc.describe import Features, explain_row
@@ -89,7 +89,7 @@ def test_no_smaller_change_of_a_column_leads_away(graph, silos):
 
 @pytest.fixture(scope="module")
 def mixture(frames):
-    return FMTC(3, view="mixture", random_state=0).fit(frames)
+    return FMTC(3, view="mixture", random_state=0, mixture=FEW).fit(frames)
 
 
 def test_contributions_add_up_in_the_mixture(mixture, frames):
@@ -127,7 +127,7 @@ def test_many_columns_add_up_too(silos):
     rng = np.random.default_rng(1)
     turn = rng.normal(size=(4, 60))
     wide = {cid: X @ turn + 0.1 * rng.normal(size=(90, 60)) for cid, X in silos.items()}
-    model = FMTC(3, view="mixture", random_state=0).fit(wide)
+    model = FMTC(3, view="mixture", random_state=0, mixture=FEW).fit(wide)
     assert model._models["a"].frame.axes is not None
     why = model.explain(row=wide["a"][5], silos="a")
     assert why.exact and total(why) == pytest.approx(why.margin) and len(why.reasons) == 10
@@ -172,7 +172,7 @@ def test_where_scores_are_no_sums_columns_are_left_out_one_by_one(kind, silos):
 
 
 def test_a_single_cluster_needs_no_reason(silos):
-    model = FMTC(1, view="mixture", random_state=0).fit(silos["a"])
+    model = FMTC(1, view="mixture", random_state=0, mixture=FEW).fit(silos["a"])
     why = model.explain(row=silos["a"][0])
     assert (why.cluster, why.second, why.reasons, why.changes) == (0, 0, (), ())
     assert str(why) == "cluster 0, probability 100 %; there is no other"

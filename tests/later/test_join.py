@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
+from tests.views import FEW
 
 from fmtc import FMTC, Graph, join_later, load
 from fmtc.artifacts.files import read_tensors
@@ -43,7 +44,7 @@ DATA = {name: silo(seed)[0] for seed, name in enumerate(("north", "south", "west
 LATE, TRUTH = silo(9, n=20)
 SCATTERED = np.random.default_rng(3).normal(size=(60, 8))  # rows without the federation's concepts
 VIEWS = {
-    "mixture": {"view": "mixture"},
+    "mixture": {"view": "mixture", "mixture": FEW},
     "graph": {"view": "graph", "scale": "none"},
     "scaled": {"view": "graph", "scale": "global", "graph": Graph(lift=False)},
     "lifted": {"view": "graph", "scale": "global", "graph": Graph(lift=True)},
@@ -113,11 +114,11 @@ def test_a_few_rows_gain_by_joining():
         y = np.repeat([0, 1], n)
         return np.repeat([[0.0] * 4, [1.6] * 4], n, axis=0) + rng.normal(size=(2 * n, 4)), y
 
-    model = FMTC(2, view="mixture", random_state=0).fit({name: rows(80)[0] for name in "abc"})
+    model = FMTC(2, view="mixture", random_state=0, mixture=FEW).fit({name: rows(80)[0] for name in "abc"})
     kit, alone, later = kit_of(model), [], []
     for seed in range(4):
         X, y = rows(8)
-        alone.append(adjusted_rand_score(y, FMTC(2, view="mixture", random_state=seed).fit(X).labels_))
+        alone.append(adjusted_rand_score(y, FMTC(2, view="mixture", random_state=seed, mixture=FEW).fit(X).labels_))
         later.append(adjusted_rand_score(y, join_later(kit, X, guide=True, random_state=seed).labels_))
     assert np.mean(later) > np.mean(alone) + 0.1
 
@@ -145,7 +146,7 @@ def test_a_kit_holds_means_and_no_silos_own_model(kind, tmp_path):
 
 
 def test_a_kit_keeps_out_what_is_not_for_others(tmp_path):
-    model = FMTC(3, view="mixture", random_state=5, n_jobs=1).fit(DATA)
+    model = FMTC(3, view="mixture", random_state=5, n_jobs=1, mixture=FEW).fit(DATA)
     params = json.loads((model.publish(tmp_path / "kit") / "join.json").read_text())["params"]
     assert {"random_state", "n_jobs", "device", "verbose"}.isdisjoint(params)
 
@@ -166,7 +167,7 @@ def test_data_frames_and_categories(tmp_path):
         kind, noise = np.where(y == 1, "lump", "none"), rng.normal(size=(2, n))
         return pd.DataFrame({"age": 40 + 20 * y + 2 * noise[0], "kind": kind, "size": y + 0.2 * noise[1]}), y
 
-    model = FMTC(2, random_state=0).fit({name: frame(40, seed)[0] for seed, name in enumerate("abc")})
+    model = FMTC(2, random_state=0, mixture=FEW).fit({name: frame(40, seed)[0] for seed, name in enumerate("abc")})
     kit = model.publish(tmp_path / "kit")
     X, y = frame(20, 7)
     late = join_later(kit, X[["size", "age", "kind"]], random_state=0)  # in any order
@@ -185,7 +186,7 @@ def test_fewer_than_three_silos_publish_nothing(silos, tmp_path):
     some = dict(list(DATA.items())[:silos])
     for view in ("mixture", "graph"):
         with pytest.raises(TrustError, match=f"a run of {silos} silo.* cannot be published"):
-            FMTC(3, view=view, random_state=0).fit(some).publish(tmp_path / "kit")
+            FMTC(3, view=view, random_state=0, mixture=FEW).fit(some).publish(tmp_path / "kit")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -272,7 +273,11 @@ def table(rows, ward):
 def kit_of_tables(tmp_path_factory):
     rng = np.random.default_rng(0)
     tables = {name: table(rows, rng.choice(["a", "b", "c"], len(rows))) for name, rows in DATA.items()}
-    return FMTC(3, view="mixture", random_state=0).fit(tables).publish(tmp_path_factory.mktemp("tables") / "kit")
+    return (
+        FMTC(3, view="mixture", random_state=0, mixture=FEW)
+        .fit(tables)
+        .publish(tmp_path_factory.mktemp("tables") / "kit")
+    )
 
 
 @pytest.mark.parametrize(("guide", "n"), [("auto", 8), (True, 40), (False, 40)])  # at 40, rounding leaves a variance
@@ -298,7 +303,7 @@ def test_a_newcomer_whose_numbers_are_all_equal(kit_of_tables, guide, n):
 def test_a_newcomer_with_a_value_beyond_all_others(view, size, told, tmp_path):
     rng = np.random.default_rng(0)
     wide = {name: np.hstack([rows, rng.normal(size=(len(rows), 92))]) for name, rows in DATA.items()}
-    kit = FMTC(3, view=view, scale="none", random_state=0).fit(wide).publish(tmp_path / "kit")
+    kit = FMTC(3, view=view, scale="none", random_state=0, mixture=FEW).fit(wide).publish(tmp_path / "kit")
     rows = wide["north"][:40].copy()
     rows[3, 1] = size
     with nullcontext() if told is None else pytest.raises(DataError, match=told):

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
+from tests.views import FEW
 
 from fmtc import FMTC, Graph, Privacy, join_later, load
 from fmtc.errors import DataError, InputError
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 ALL = 6 * np.eye(8)  # where concepts lie
 CENTERS = ALL[:3]
 VIEWS = {
-    "mixture": {"view": "mixture"},
+    "mixture": {"view": "mixture", "mixture": FEW},
     "graph": {"view": "graph", "scale": "none"},
     "scaled": {"view": "graph", "scale": "global", "graph": Graph(lift=False)},
     "k-means": {"view": "graph", "scale": "none", "graph": Graph(final="kmeans")},
@@ -129,7 +130,7 @@ def test_the_atlas_follows_updates():
         y = np.repeat(range(2), counts)
         return 5 * np.eye(3)[y] + rng.normal(size=(len(y), 3))
 
-    model = FMTC(2, view="mixture", random_state=0).fit({name: draw(30, 20) for name in "abc"})
+    model = FMTC(2, view="mixture", random_state=0, mixture=FEW).fit({name: draw(30, 20) for name in "abc"})
     model.update({"a": draw(10, 40)})
     shares = {name: sorted(one.presence[name] for one in model.atlas_.clusters) for name in "ab"}
     assert shares == {"a": [0.2, 0.8], "b": [0.4, 0.6]}

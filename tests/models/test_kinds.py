@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
-from tests.views import graph_view
+from tests.views import FEW, graph_view
 
 from fmtc import FMTC
 from fmtc.errors import InputError, NotFiniteError
@@ -107,7 +107,7 @@ PUBLIC = AnchorModel(
 FITTED = {
     "graph": graph_view(3, random_state=0),
     "graph, unit centres": graph_view(3, random_state=0, final="kmeans"),
-    "mixture": FMTC(3, view="mixture", random_state=0),
+    "mixture": FMTC(3, view="mixture", random_state=0, mixture=FEW),
     "anchors": PUBLIC,
 }
 

@@ -7,7 +7,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from tests.views import graph_view
+from tests.views import FEW, graph_view
 
 import fmtc
 from fmtc import FMTC, advise
@@ -141,7 +141,7 @@ def test_matplotlib_is_imported_only_to_draw(model, data, monkeypatch):
 
 
 def test_the_evidence_on_the_number_of_clusters_is_drawn_with_its_range(data):
-    advice = advise(data, k_range=(2, 6), model=FMTC(random_state=0))
+    advice = advise(data, k_range=(2, 6), model=FMTC(random_state=0, mixture=FEW))
     ax = plot_k(advice)
     drawn = {line.get_label(): line for line in ax.get_lines()}
     assert_allclose(drawn["eigengap"].get_xydata(), np.c_[advice.ks, advice.eigengap])

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
+from tests.views import FEW
 
 from fmtc import FMTC, Mixture, load
 from fmtc.protocol import units as moments
@@ -98,7 +99,7 @@ def test_more_levels_than_can_be_sent_in_pairs_are_axes(monkeypatch):
     monkeypatch.setattr(moments, "MOST_COORDINATES", 119)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = FMTC(2, random_state=0, view="mixture").fit(
+        model = FMTC(2, random_state=0, view="mixture", mixture=FEW).fit(
             {cid: answers(40, seed)[0] for seed, cid in enumerate("abc")}
         )
     assert model._fitted.shared.axes is not None

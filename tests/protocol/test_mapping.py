@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from tests.views import graph_view
+from tests.views import FEW, graph_view
 
 from fmtc import FMTC
 from fmtc.describe import Atlas, presence_of
@@ -38,7 +38,7 @@ def conducted(model, data):
 
 
 MODELS = {
-    "mixture": FMTC(3, view="mixture", max_iter=4, random_state=0),
+    "mixture": FMTC(3, view="mixture", max_iter=4, random_state=0, mixture=FEW),
     "mixture, cut short": FMTC(3, view="mixture", max_iter=1, random_state=0),  # several starts are still compared
     "graph": graph_view(3, max_iter=5, n_neighbors=35, random_state=0),
     "graph, scaled": graph_view(3, max_iter=5, n_neighbors=35, random_state=0, scale="global"),
@@ -75,7 +75,7 @@ def test_categories_are_levels_without_a_name():
         )
         for cid, X in silos(((30, 30, 20),) * 3).items()
     }
-    model = FMTC(3, view="mixture", max_iter=2, random_state=0).fit(frames)
+    model = FMTC(3, view="mixture", max_iter=2, random_state=0, mixture=FEW).fit(frames)
     data = {cid: model._parts({cid: frame}, None, reset=False)[cid][0] for cid, frame in frames.items()}
     _, _, atlas = conducted(model, data)
     for one, two in zip(atlas.clusters, model.atlas_.clusters, strict=True):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
+from tests.views import FEW
 
 from fmtc import FMTC, Graph, join_later, load
 from fmtc.artifacts.onnx import export_onnx
@@ -34,7 +35,7 @@ OWN = {cid: len(classes) for cid, classes in HELD.items()}
 
 
 def fitted(own=OWN, concepts=K, data=DATA, **changed):
-    given = {"view": "graph", "scale": "none", "max_iter": 6, "random_state": 0} | changed
+    given = {"view": "graph", "scale": "none", "max_iter": 6, "random_state": 0, "mixture": FEW} | changed
     return FMTC(concepts, clusters_per_silo=own, **by_view(given)).fit(data)
 
 
@@ -148,7 +149,9 @@ def test_what_cannot_match_clusters_is_refused(changed):
 
 def test_a_mixture_by_sums_takes_them():
     silos = {cid: X[:, :3] for cid, X in DATA.items()}
-    found = FMTC(K, clusters_per_silo=OWN, view="mixture", privacy="sums", max_iter=2, random_state=0).fit(silos)
+    found = FMTC(K, clusters_per_silo=OWN, view="mixture", privacy="sums", max_iter=2, random_state=0, mixture=FEW).fit(
+        silos
+    )
     assert found.n_clusters_ == K
 
 
@@ -165,7 +168,7 @@ def test_a_mixture_finds_out_which_concepts_a_silo_lacks(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     silos = {cid: table(seed, classes) for seed, (cid, classes) in enumerate(HELD.items())}
     rows = {cid: X for cid, (X, _) in silos.items()}
-    model = FMTC(K, clusters_per_silo=K, view="mixture", random_state=0).fit(rows)
+    model = FMTC(K, clusters_per_silo=K, view="mixture", random_state=0, mixture=FEW).fit(rows)
     found = model.predict(rows)
     assert {cid: len(np.unique(labels)) for cid, labels in found.items()} == OWN
     truth = np.concatenate([y for _, y in silos.values()])
@@ -185,7 +188,7 @@ def test_a_mixture_finds_out_which_concepts_a_silo_lacks(tmp_path):
 def test_a_mixture_gives_a_silo_no_more_concepts_than_it_says():
     rows = {cid: table(seed, range(K))[0] for seed, cid in enumerate(HELD)}
     found = FMTC(
-        K, clusters_per_silo={"east": 2, "north": 4, "south": 4, "west": 4}, view="mixture", random_state=0
+        K, clusters_per_silo={"east": 2, "north": 4, "south": 4, "west": 4}, view="mixture", random_state=0, mixture=FEW
     ).fit(rows)
     used = {cid: len(np.unique(labels)) for cid, labels in found.predict(rows).items()}
     assert used == {"east": 2, "north": 4, "south": 4, "west": 4}

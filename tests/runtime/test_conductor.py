@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from numpy.testing import assert_array_equal
-from tests.views import graph_view
+from tests.views import FEW, graph_view
 
 import fmtc
 from fmtc.artifacts.runs import read_explanation
@@ -19,7 +19,7 @@ from fmtc.cli.joining import write_silo
 from fmtc.cli.leading import write_consensus
 from fmtc.cli.words import Words, show_run
 from fmtc.describe import held_words
-from fmtc.estimator import load_atlas
+from fmtc.loading import load_atlas
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
 from fmtc.protocol.method import view_method
 from fmtc.report import render, summarise
@@ -142,7 +142,7 @@ def test_what_coordinate_writes(home, tmp_path):
 # ------------------------------------------------------------------------------------------- a silo in other units
 
 
-VIEWS = {"mixture": fmtc.FMTC(3, view="mixture", random_state=0), "graph": MODEL}
+VIEWS = {"mixture": fmtc.FMTC(3, view="mixture", random_state=0, mixture=FEW), "graph": MODEL}
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_a_coordinator_without_the_schema_of_the_clients_hears_it_at_once(data, 
         frame.write_csv(tmp_path / f"{cid}.csv")
         ClientSource(cid, str(tmp_path / f"{cid}.csv"), Reading(schema=schema)).write(tmp_path / cid)
     (tmp_path / "run").mkdir()
-    settings = fmtc.FMTC(2, random_state=0)._settings()
+    settings = fmtc.FMTC(2, random_state=0, mixture=FEW)._settings()
     transport = KitTransport({cid: tmp_path / cid for cid in data}, settings, random_state=0)
     events = at_coordinator(tmp_path / "run")
     conduct(transport, RunSpec("r", settings, tmp_path / "run", preflight="first"), events)

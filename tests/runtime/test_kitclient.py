@@ -34,7 +34,7 @@ from fmtc.tables import Reading
 
 from .kits import Interrupted, KitTransport, assert_sent_the_same_again, conducted, make_kits, told
 
-SETTINGS = Settings(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)
+SETTINGS = Settings(n_clusters=3, max_iter=4, tol=0, n_neighbors=20, n_init=2)
 OVER = Message("end", END.Ask(converged=True))
 HELLO = Message("hello", Nothing())
 SURVEY = Message("survey", Nothing())

@@ -21,12 +21,12 @@ from fmtc.settings import Settings
 from .kits import KitTransport, assert_sent_the_same_again, conducted, make_kits
 from .test_sums import _few_steps, signed_kits  # noqa: F401 (a fixture that applies to all tests here)
 
-GRAPH = Settings(n_clusters=3, max_iter=1, tol=0, n_neighbors=20)
+GRAPH = Settings(n_clusters=3, max_iter=1, tol=0, n_neighbors=20, n_init=2)
 MIXTURE = replace(GRAPH, view="mixture", scale="auto")
 SUMS = replace(GRAPH, coupling="subspace", privacy="sums")
 RUNS = {
     "graph": GRAPH,
-    "kmeans at the end": Settings(n_clusters=3, max_iter=1, tol=0, n_neighbors=20, final="kmeans"),
+    "kmeans at the end": Settings(n_clusters=3, max_iter=1, tol=0, n_neighbors=20, final="kmeans", n_init=2),
     "mixture": MIXTURE,
     "auto": replace(MIXTURE, view="auto"),
     "silos that lack clusters": replace(GRAPH, clusters_per_silo=None).with_clusters("b", 2),

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -62,6 +63,9 @@ def conversation(settings=but(), data=DATA):  # noqa: B008
     transport = Heard(data, settings)
     run(transport, settings)
     return said, transport.results()["a"]
+
+
+plain = cache(conversation)  # without arguments, which many tests begin with
 
 
 def resumed(said, round_no):
@@ -150,7 +154,7 @@ def test_a_node_that_is_killed_after_every_message_answers_the_same(variant, twi
 
 
 def test_an_answer_that_was_lost_is_sent_again_without_computing_it(tmp_path, monkeypatch):
-    said, result = conversation()
+    said, result = plain()
     node = node_in(tmp_path)
     for message, _ in said[:4]:  # hello, prepare, two rounds
         node.answer(message)
@@ -168,7 +172,7 @@ def test_an_answer_that_was_lost_is_sent_again_without_computing_it(tmp_path, mo
 
 
 def test_without_the_kept_answers_it_is_computed_from_the_round_before(tmp_path):
-    said, result = conversation()
+    said, result = plain()
     node = node_in(tmp_path)
     for message, _ in said[:4]:
         node.answer(message)
@@ -190,7 +194,7 @@ def other_anchor(message, shift=0.01):
 @pytest.mark.parametrize("questions", ["AB", "ABA"])
 def test_the_state_is_that_of_the_question_asked_last(questions, restart, tmp_path):
     """A server that lost another client asks round 2 anew; then round 3 starts from what it has of round 2."""
-    said, _ = conversation()
+    said, _ = plain()
     opening, second = [message for message, _ in said[:3]], said[3][0]
     asked = {"A": second, "B": other_anchor(second)}
     node = node_in(tmp_path / "node")
@@ -227,7 +231,7 @@ def test_a_run_that_begins_again_with_other_units_owes_nothing_to_the_first_atte
 
 
 def test_a_finished_run_may_be_given_more_rounds(tmp_path):
-    said, result = conversation()
+    said, result = plain()
     short, _ = conversation(but(max_iter=2))
     node = node_in(tmp_path, but(max_iter=2))
     for message, _ in short:
@@ -244,7 +248,7 @@ def test_a_finished_run_may_be_given_more_rounds(tmp_path):
 
 def test_settings_that_do_not_concern_rounds_do_not_make_them_new_releases(tmp_path):
     """Another number of restarts of k-means: the last round is sent again as it was, and finish is a new question."""
-    said, _ = conversation()
+    said, _ = plain()
     node = node_in(tmp_path)
     for message, _ in said:
         node.answer(message)
@@ -260,7 +264,7 @@ def test_settings_that_do_not_concern_rounds_do_not_make_them_new_releases(tmp_p
 
 def test_a_client_that_was_away_continues_from_its_last_round_that_counted(tmp_path):
     """Round 3 was answered and never arrived, round 4 starts from round 2."""
-    said, _ = conversation()
+    said, _ = plain()
     node = node_in(tmp_path / "node")
     for message, _ in said[:5]:
         node.answer(message)
@@ -272,7 +276,7 @@ def test_a_client_that_was_away_continues_from_its_last_round_that_counted(tmp_p
 
 
 def test_states_of_two_rounds_are_kept(tmp_path):
-    said, _ = conversation()
+    said, _ = plain()
     node = node_in(tmp_path)
     folder = tmp_path / "states" / "run1"
     kept = []
@@ -283,7 +287,7 @@ def test_states_of_two_rounds_are_kept(tmp_path):
 
 
 def test_nothing_leaves_before_the_state_is_saved(tmp_path, monkeypatch):
-    said, _ = conversation()
+    said, _ = plain()
     node = node_in(tmp_path)
     for message, _ in said[:3]:
         node.answer(message)
@@ -319,7 +323,7 @@ def test_a_message_that_comes_too_early_is_refused(name, tmp_path):
 
 
 def test_a_round_that_starts_from_a_state_it_never_had_is_refused(tmp_path):
-    said, _ = conversation()
+    said, _ = plain()
     node = node_in(tmp_path)
     for message, _ in said[:3]:
         node.answer(message)
@@ -344,7 +348,7 @@ def test_a_round_that_starts_from_a_state_it_never_had_is_refused(tmp_path):
 )  # fmt: skip
 def test_a_message_without_a_place_in_the_run_is_refused(place, tmp_path):
     """After round 2: an older round, one that follows itself, and what is no number of a round."""
-    said, _ = conversation()
+    said, _ = plain()
     node = node_in(tmp_path)
     for message, _ in said[:4]:
         node.answer(message)
@@ -355,7 +359,7 @@ def test_a_message_without_a_place_in_the_run_is_refused(place, tmp_path):
 
 @pytest.mark.parametrize("bad", [np.zeros((5, 4)), np.zeros((4, 3)), np.full((5, 3), np.nan), [[0.0]], None])
 def test_a_question_that_is_not_as_declared_is_refused(bad, tmp_path):
-    said, _ = conversation()
+    said, _ = plain()
     node = node_in(tmp_path)
     for message, _ in said[:2]:
         node.answer(message)
@@ -367,7 +371,7 @@ def test_a_question_that_is_not_as_declared_is_refused(bad, tmp_path):
 
 def test_messages_of_the_end_may_come_twice(tmp_path):
     """Each of them again, and then all once more, in the same process."""
-    said, result = conversation()
+    said, result = plain()
     node = node_in(tmp_path)
     start = next(place for place, (message, _) in enumerate(said) if message.phase == "finish")
     for message, _ in said[:start]:
@@ -407,7 +411,7 @@ def test_the_same_numbers_after_another_finish_are_given_anew(tmp_path):
 
 def test_a_server_cannot_ask_for_sums_more_often_than_a_run_needs(tmp_path):
     """A limited number of questions of its own choice, over restarts and finishes; not one more."""
-    said, _ = conversation()
+    said, _ = plain()
     settings = but()
     before = [message for message, _ in said if message.phase not in ("settle", "number")]
     finish, limit = before[-1], SETTLE.limit(settings)
@@ -438,7 +442,7 @@ def test_a_server_cannot_ask_for_sums_more_often_than_a_run_needs(tmp_path):
 
 def test_an_answer_that_may_not_leave_changes_nothing(tmp_path, monkeypatch):
     """The round can be asked again, in this process too, and starts from where it started."""
-    said, result = conversation()
+    said, result = plain()
     local = LocalTransport(DATA, but()).nodes["a"]
     for node in (node_in(tmp_path), local):
         for message, _ in said[:3]:

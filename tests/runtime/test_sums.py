@@ -27,7 +27,7 @@ from fmtc.settings import Settings
 
 from .kits import Interrupted, KitTransport, assert_sent_the_same_again, conducted, make_kits
 
-GRAPH = Settings(n_clusters=3, max_iter=2, tol=0, n_neighbors=20, coupling="subspace", privacy="sums")
+GRAPH = Settings(n_clusters=3, max_iter=2, tol=0, n_neighbors=20, coupling="subspace", privacy="sums", n_init=2)
 VIEWS = {"fmtc-sums": GRAPH, "fmtc-mixture-sums": replace(GRAPH, view="mixture", scale="auto", max_iter=1)}
 
 

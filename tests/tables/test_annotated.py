@@ -47,7 +47,12 @@ def test_clusters_go_into_obs_of_a_copy(tmp_path, version, flags):
     def call(*words):
         return CliRunner().invoke(main_group, [str(word) for word in words])
 
-    assert call("fit", file, "-k", 3, *flags, "--max-iter", 3, "--out", tmp_path / "run", "-q").exit_code == 0
+    assert (
+        call(
+            "fit", file, "-k", 3, *flags, "--max-iter", 3, "--set", "n_init=2", "--out", tmp_path / "run", "-q"
+        ).exit_code
+        == 0
+    )
     assert call("explain", tmp_path / "run", "--rename", "1==ill").exit_code == 0
     done = call("explain", tmp_path / "run", "--join", file, "--out", out, *flags)
     assert done.exit_code == 0, done.output
@@ -91,7 +96,7 @@ def test_what_keeps_clusters_out_of_obs(tmp_path):
         assert "--append, " in done.stderr or "--append" not in done.stderr
         return done.exit_code, " ".join(done.stderr.split())
 
-    assert call("fit", file, "-k", 3, "--max-iter", 3, "--out", run, "-q")[0] == 0
+    assert call("fit", file, "-k", 3, "--max-iter", 3, "--set", "n_init=2", "--out", run, "-q")[0] == 0
     code, words = call("explain", run, "--join", file)
     assert (code, "--out new.h5ad" in words) == (2, True)
     code, words = call("predict", run, file, "--append")

@@ -19,6 +19,7 @@ from .files import (
     check_form,
     check_schema,
     file_names,
+    form_of,
     jsonable,
     new_folder,
     read_json,
@@ -46,12 +47,6 @@ ROUND = {
     "rank": COUNT, "bytes_up": COUNT, "bytes_down": COUNT, "seconds": float, "missing": [str], "refused?": COUNT,
     "step?": COUNT, "capped?": [str], "odd?": [str], "affinity?": ({str: float}, None),
 }  # fmt: skip
-COLUMNS = {
-    "columns": [
-        {"name": str, "kind": str, "levels": [str], "unit": str, "lower": (float, None), "upper": (float, None)}
-    ],
-    "id_column?": str,
-}
 TEXT = ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None)
 FILE = {"file": str, "sha256": str}
 MODEL = {
@@ -234,10 +229,10 @@ def read_columns(
         raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
     schema = None
     if columns is not None:
-        check_form(file, columns, COLUMNS, "columns")
+        check_form(file, columns, form_of(Schema), "columns")
         try:
             schema = Schema.from_dict(columns)
-        except (DataError, TypeError) as error:
+        except DataError as error:
             raise FileError(f"{file} is damaged: {error}") from None
         if len(schema.columns) != d:
             raise FileError(f"{file} is damaged: it describes {len(schema.columns)} columns of {d}")
