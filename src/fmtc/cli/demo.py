@@ -26,7 +26,6 @@ from .words import Words, new_table, show_indented
 
 if TYPE_CHECKING:
     from ..demo import Gain, Story
-    from ..describe import Explanation
 
 
 @main_group.command(short_help="See it work on the tables of four hospitals.")
@@ -122,10 +121,10 @@ def _tell(words: Words, folder: Path) -> dict[str, Any]:
     assert explanation is not None
     lines = gains(report)
     words.say(f"{replace(explanation, notes=())}\n")
-    words.say(_hospitals(explanation, lines))
-    words.say("")
     words.say("The atlas, from the models alone: what clusters of the same number have in common, and who has it.")
-    words.say(str(load_atlas(folder / "run")))
+    words.say(f"{load_atlas(folder / 'run')}\n")
+    words.say("Patients held out, and the share of them that is grouped with its own diagnosis:")
+    words.say(_held_out(lines))
     words.say("")
     words.say(f"{verdict(lines)} Less than {LITTLE} points is little: it is a handful of patients.", "green")
     words.say("")
@@ -141,28 +140,16 @@ def _tell(words: Words, folder: Path) -> dict[str, Any]:
     }
 
 
-def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
-    """Each hospital's share of the clusters, and its held-out patients."""
+def _held_out(lines: Sequence[Gain]) -> Table:
+    """How held-out patients of each hospital fare."""
     from ..demo import LITTLE
-    from ..describe import percents_of
 
-    scored = {line.hospital: line for line in lines}
-    table = new_table()
-    table.add_column("\n\nhospital")
-    table.add_column("\n\npatients", justify="right")
-    for cluster in explanation.clusters:
-        table.add_column(f"{'share of' if not cluster.cluster else ''}\ncluster\n{cluster.cluster}", justify="right")
-    for title in ("held out, with their\ndiagnosis\nalone", "\n\ntogether", "\n\nchange"):
-        table.add_column(title, justify="right")
-    for hospital, clusters in explanation.silos.items():
-        shares = percents_of(clusters)
-        line = scored.get(hospital)
-        cells: list[Any] = ["–"] * 3
-        if line is not None:
-            colour = "green" if line.points >= LITTLE else "red" if line.points <= -LITTLE else ""
-            change = Text(f"{line.points:+}" if line.points else "0", colour)
-            cells = [f"{100 * line.alone:.0f} %", f"{100 * line.together:.0f} %", change]
-        table.add_row(Text(hospital), f"{sum(one.rows for one in clusters)}", *shares, *cells)
+    table = new_table("<hospital", ">held out", ">alone", ">together", ">change")
+    for line in lines:
+        colour = "green" if line.points >= LITTLE else "red" if line.points <= -LITTLE else ""
+        change = Text(f"{line.points:+}" if line.points else "0", colour)
+        shares = f"{100 * line.alone:.0f} %", f"{100 * line.together:.0f} %"
+        table.add_row(Text(line.hospital), str(line.patients), *shares, change)
     return table
 
 

@@ -162,7 +162,6 @@ def show_model(words: Words, run: Path, top: int) -> None:
     model = model_of(run)
     recipe = text_recipe(model)
     history = model.run_.rounds  # empty where a model was kept without its rounds
-    leading = {cid: _leading(model, cid, top) for cid in model.silos_}
     about: dict[str, Any] = {
         "model": str(runs.model_folder(run)),
         "n_clusters": model.n_clusters_,
@@ -177,20 +176,24 @@ def show_model(words: Words, run: Path, top: int) -> None:
         "last_round": asdict(history[-1]) if history else None,
         "bytes_up": sum(record.bytes_up for record in history) if history else None,
         "bytes_down": sum(record.bytes_down for record in history) if history else None,
-        "silos": {cid: {"top_features": found} for cid, found in leading.items()},
+        "silos": {cid: {"top_features": _leading(model, cid, top)} for cid in model.silos_},
     }
-    if words.give(about):
-        return
+    if not words.give(about):
+        _show_model(words, model, about)
+
+
+def _show_model(words: Words, model: FMTC, about: dict[str, Any]) -> None:
+    silos, history = about["silos"].items(), model.run_.rounds
     features = plural(about["n_features"], "feature") + ("" if about["feature_names"] is not None else " without names")
     facts = {
         "model": about["model"],
-        "holds": f"{plural(len(leading), 'silo')}, {features}, {plural(about['n_clusters'], 'cluster')}",
+        "holds": f"{plural(len(silos), 'silo')}, {features}, {plural(about['n_clusters'], 'cluster')}",
         "rounds": f"{model.n_iter_}{HOW_ENDED[model.converged_]}",
         "stopped": model.run_.stopped_because,
         "view": model.view_,
     }
-    if recipe is not None:
-        facts["reads"] = f"texts in column {recipe.text_column!r}"
+    if about["text"] is not None:
+        facts["reads"] = f"texts in column {about['text']['text_column']!r}"
     if history:
         facts["standing"] = f"{history[-1].standing} in the last round"
         facts["traffic"] = f"{decimal(about['bytes_up'])} from the silos, {decimal(about['bytes_down'])} to them"
@@ -198,13 +201,13 @@ def show_model(words: Words, run: Path, top: int) -> None:
         words.show(Text.assemble((f"{name:<11}", "bold"), fact))
     words.show("")
     table = new_table("<silo", ">cluster", "<most important features")
-    for cid, clusters in leading.items():
-        for j, marks in enumerate(clusters):
+    for cid, one in silos:
+        for j, marks in enumerate(one["top_features"]):
             shown = "  ".join(f"{'-' if mark['weight'] < 0 else '+'}{mark['feature']}" for mark in marks)
             table.add_row("" if j else cid, str(j), shown)
         table.add_section()
     words.show(table)
-    if not any(map(any, leading.values())):
+    if not any(any(one["top_features"]) for _, one in silos):
         lifted = "The graph view has replaced the columns by others (lift), so none has a weight of its own."
         words.show(f"{lifted} `fmtc explain` says what the clusters are.")
 

@@ -24,30 +24,26 @@ kit_option = flags.option("--kit", "kit_path", type=PATH, required=True,
                     help="Your kit: `fmtc federation request` made it; the coordinator's, `init`.")  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Leading(Waiting, Course):
+    """How a coordinator leads a run."""
+
+    no_preflight: bool = given("--no-preflight", is_flag=True, help="Do not compare the silos' columns first.")
+    calibrate: bool = given("--calibrate", is_flag=True,
+                            help="Let every silo calibrate its model, as `fmtc fit --calibrate`.")  # fmt: skip
+    schema: Path | None = given("--schema", type=PATH,
+                                help="The schema.toml of the silos, where columns are categories.")  # fmt: skip
+
+
 @main_group.command(short_help="Lead a federation: start the server, run, keep the consensus.")
 @kit_option
 @flags.n_clusters
-@flags.takes(course=Course)
 @flags.random_state
-@flags.takes(waiting=Waiting)
-@flags.switch("--no-preflight", help="Do not compare the silos' columns first.")
+@flags.takes(how=Leading)
 @flags.accept_units
-@flags.switch(
-    "--calibrate", help="Let every silo calibrate its model after the last message, as `fmtc fit --calibrate`."
-)
-@flags.option("--schema", type=PATH, help="The schema.toml of the silos, where columns are categories.")
 @flags.quiet
 @model_options
-def coordinate(
-    kit_path: Path,
-    course: Course,
-    waiting: Waiting,
-    no_preflight: bool,
-    accept_units: bool,
-    schema: Path | None,
-    words: Words,
-    **settings: Any,
-) -> None:
+def coordinate(kit_path: Path, how: Leading, accept_units: bool, words: Words, **settings: Any) -> None:
     """Lead a federation: start the server, wait for the silos, run, survive what happens on the way.
 
     A silo that is lost, or a process that dies, does not end the run: it resumes from the last round when enough
@@ -62,13 +58,13 @@ def coordinate(
       fmtc coordinate --kit coordinator -k 4 --out run --resume
     """
     model = build_model(settings, advises=True)
-    if schema is not None:
-        model.schema_ = Schema.read(schema)
+    if how.schema is not None:
+        model.schema_ = Schema.read(how.schema)
         bind_bounds(model, settings["bounds"], model.schema_)
     from .leading import Lead, coordinators_kit  # loads NVIDIA FLARE
 
-    lead = Lead(words, model, coordinators_kit(kit_path), course, waiting, settings)
-    report = lead.run(preflight="no" if no_preflight else "first", accept_units=accept_units)
+    lead = Lead(words, model, coordinators_kit(kit_path), how, settings)
+    report = lead.run(preflight="no" if how.no_preflight else "first", accept_units=accept_units)
     if report is not None:
         words.give({"out": str(lead.out), **report, "history": read_json(lead.out / "history.json")})
         lead.check_confirmed()
@@ -108,9 +104,16 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Person:
-    """What the person at a silo wants to be asked."""
+class Taking(Output):
+    """How a silo takes part, and what its person wants to be asked."""
 
+    data: Path = given("--data", type=PATH, required=True, help="Your rows.")
+    n_clusters: int | None = given(
+        "--clusters", type=click.IntRange(1),
+        help="Clusters of your silo, where the run lets each have its own.  [default: as asked]",
+    )  # fmt: skip
+    stay: bool = given("--stay", is_flag=True, help="Wait for the next run after one has ended.")
+    discard: bool = given("--discard", is_flag=True, help="Give up labels of an earlier run that could not be written.")
     accept_roster: str | None = _limit(
         "--accept-roster", metavar="CODE",
         help="Accept the silos of a roster code that you have compared; otherwise you are asked.",
@@ -122,34 +125,12 @@ class Person:
     )
 
 
-@dataclass(frozen=True)
-class Taking:
-    """How a silo takes part."""
-
-    n_clusters: int | None = given(
-        "--clusters", type=click.IntRange(1),
-        help="Clusters of your silo, where the run lets each have its own.  [default: as asked]",
-    )  # fmt: skip
-    stay: bool = given("--stay", is_flag=True, help="Wait for the next run after one has ended.")
-    discard: bool = given("--discard", is_flag=True, help="Give up labels of an earlier run that could not be written.")
-
-
 @main_group.command(short_help="Take part in a federation with your rows, which stay here.")
 @kit_option
-@flags.option("--data", type=PATH, required=True, help="Your rows.")
-@flags.takes(output=Output, taking=Taking, limits=Limits, person=Person)
+@flags.takes(taking=Taking, limits=Limits)
 @flags.quiet
 @flags.reading(*SILO)
-def join(
-    kit_path: Path,
-    data: Path,
-    output: Output,
-    taking: Taking,
-    limits: Limits,
-    person: Person,
-    reading: Reading,
-    words: Words,
-) -> None:
+def join(kit_path: Path, taking: Taking, limits: Limits, reading: Reading, words: Words) -> None:
     """Take part in a federation with your rows, which stay here.
 
     Dials the coordinator, waits for a run, and shows what it asks for before it answers. When the run has ended, writes
@@ -171,7 +152,7 @@ def join(
     """
     from .asking import ask_roster, at_terminal
 
-    if person.hold and not at_terminal():
+    if taking.hold and not at_terminal():
         raise click.UsageError("--hold asks before answers leave, and there is no terminal to ask at")
     from ..runtime.flare.enrol import Roster
     from ..runtime.flare.kits import Kit
@@ -181,16 +162,16 @@ def join(
 
     kit = Kit.read(kit_path, "silo")
     kit.check()
-    force = output.force or taking.stay
-    output = replace(output, out=free_path(output.out, force, is_run), force=force)
+    force = taking.force or taking.stay
+    taking = replace(taking, out=free_path(taking.out, force, is_run), force=force)
     source = ClientSource(
-        kit.name, str(data.resolve()), replace(reading, schema=reading.known_schema()),
-        shown=True, hold=person.hold, n_clusters=taking.n_clusters, **asdict(limits),
-        rules=policy_of(person.rules, kit.path, at_terminal()).to_dict(),
+        kit.name, str(taking.data.resolve()), replace(reading, schema=reading.known_schema()),
+        shown=True, hold=taking.hold, n_clusters=taking.n_clusters, **asdict(limits),
+        rules=policy_of(taking.rules, kit.path, at_terminal()).to_dict(),
     )  # fmt: skip
     with words.warnings_as_notes():
         size = look(words, source, kit.path)
-    ask_roster(words, kit, Roster.read(kit.startup), person.accept_roster, dialled=False)
+    ask_roster(words, kit, Roster.read(kit.startup), taking.accept_roster, dialled=False)
     plan = kit.plan
     words.say(f"silo {kit.name!r} of federation {plan.name!r}: {size}; dialling {plan.host}:{plan.port}")
     with words.console.status("") as status, Membership(kit, source) as member:
@@ -201,7 +182,7 @@ def join(
                 "the labels of the last run are in the kit; waiting for the coordinator's last word, for at most "
                 f"{plan.lost_after:g} seconds if nobody answers"
             )
-        joined = Joined(words, member, status, output, taking.stay, person.accept_roster)
+        joined = Joined(words, member, status, taking)
         for event in member.watch():
             joined.hear(event)
             if joined.done:

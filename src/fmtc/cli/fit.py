@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Extras:
-    """What a fit writes and learns besides."""
+class Fitting(Patience, Course):
+    """Where a fit goes, what it writes and learns besides, and where it runs."""
 
     page: bool = given(
         "--report", is_flag=True,
@@ -45,30 +45,34 @@ class Extras:
         "--calibrate", is_flag=True,
         help="Learn how certain clusters are, for `fmtc predict --abstain` and `fmtc drift`; up to half as long again.",
     )  # fmt: skip
+    processes: bool = given("--processes", is_flag=True,
+                            help="Run each silo as a process of this machine; the result is the same.")  # fmt: skip
+
+    def check_flags(self, files: Sequence[Path]) -> None:
+        """Refuse flags that cannot be used together, or with these files, before the work."""
+        from ..report import needs_jinja
+
+        if self.append:
+            check_tables(files, "omit --append")
+        if self.page:
+            needs_jinja()
+        if self.processes and self.resume:
+            raise click.UsageError("processes of this machine are not resumed; omit --processes, or --resume")
+        if self.min_clients is not None and not self.processes:
+            raise click.UsageError("--min-silos is for --processes")
 
 
 @main_group.command(short_help="Cluster silos, one file each.")
 @click.argument("files", nargs=-1, required=True, type=PATH)
 @flags.n_clusters
 @flags.random_state
-@flags.takes(course=Course, extras=Extras)
-@flags.switch("--processes",
-              help="Run each silo as a process of this machine, over mutual TLS; the result is the same.")  # fmt: skip
-@flags.takes(patience=Patience)
+@flags.takes(how=Fitting)
 @flags.accept_units
 @flags.quiet
 @flags.reading(*TABLES, judge=True)
 @model_options
 def fit(
-    files: tuple[Path, ...],
-    course: Course,
-    extras: Extras,
-    processes: bool,
-    patience: Patience,
-    accept_units: bool,
-    reading: Reading,
-    words: Words,
-    **settings: Any,
+    files: tuple[Path, ...], how: Fitting, accept_units: bool, reading: Reading, words: Words, **settings: Any
 ) -> None:
     """Cluster silos: one file each, or one file with --silo-column.
 
@@ -88,55 +92,44 @@ def fit(
       fmtc fit *.csv -k 4 --schema run/schema.toml --out again
       fmtc fit *.csv -k 4 --out run --report        (and a page to look at: run/report.html)
       fmtc fit *.csv -k 4 --out run --calibrate     (for `fmtc predict --abstain` and `fmtc drift`)
-      fmtc fit *.npz -k 10 --beta 0.4 --n-jobs -1 --out run --json > run.json
+      fmtc fit *.npz -k 10 --set beta=0.4 --n-jobs -1 --out run --json > run.json
       fmtc fit *.csv -k 4 --out run --resume        (resume after an interrupt)
       fmtc fit *.csv -k 4 --out run --processes     (a federation on this machine, with the same result)
       fmtc fit --config study.toml                  (with a table [fit])
     """
-    from ..report import needs_jinja, summarise, write_page
+    from ..report import summarise, write_page
     from ..report.page import PAGE
     from ..report.rows import POINTS
 
-    if extras.append:
-        check_tables(files, "omit --append")
-    if extras.page:
-        needs_jinja()  # before the work, not after it
-    _check_processes(processes, files, patience, reading, course.resume)
+    how.check_flags(files)
     model, weights = build_model(settings, reading, advises=True), weights_of(settings)
-    out = free_path(course.out, course.force, runs.is_run)
-    with _resumable(words, course, out) as checkpoint:
-        more: dict[str, Any] = {}
+    out = free_path(how.out, how.force, runs.is_run)
+    with _resumable(words, how, out) as checkpoint:
         with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
-            silos = tables.read_silos(files, reading)
+            given = tables.read_silos(files, reading)
             if reading.recipe is None:
-                note_table(words, silos, scaled=model.scale != "none", accept_units=accept_units)
-            bind_bounds(model, settings["bounds"], silos[0].schema)
-            if processes:
-                model = _fit_by_processes(
-                    words, model, silos, patience, silo_weights=weights, calibrate=extras.calibrate
-                )
-                more["missing"] = [silo.name for silo in silos if silo.name not in model.silos_]
-                silos = [silo for silo in silos if silo.name in model.silos_]
-            else:
-                rows = _fit_here(words, model, silos, checkpoint=checkpoint, resume=course.resume, silo_weights=weights)
-                if extras.calibrate:
-                    model.calibrate(rows)
+                note_table(words, given, scaled=model.scale != "none", accept_units=accept_units)
+            bind_bounds(model, settings["bounds"], given[0].schema)
+            model = _fitted(words, model, given, how, checkpoint=checkpoint, silo_weights=weights)
             if reading.recipe is not None:
                 model.text_recipe_ = reading.recipe
-            results = runs.results(model, silos, POINTS if extras.page else runs.PROJECTED_ROWS)
+            silos = [silo for silo in given if silo.name in model.silos_]
+            results = runs.results(model, silos, POINTS if how.page else runs.PROJECTED_ROWS)
         if not settings["as_published"]:
             _note_lone(words, model)
-        report = more | runs.report(
+        report = runs.report(
             model, results, files=files, as_published=settings["as_published"], seconds=words.seconds,
             notes=words.notes, reading=reading,
         )  # fmt: skip
-        details = _studied(words, model, results) if extras.page else {}
-        given = _appended(files, results, reading) if extras.append else None
-        runs.write_run(out, course.force, model, results, report | details, given, words=word_lookup(files, reading))
-        if extras.page:
+        if how.processes:
+            report["missing"] = [silo.name for silo in given if silo not in silos]
+        details = _studied(words, model, results) if how.page else {}
+        tabled = _appended(files, results, reading) if how.append else None
+        runs.write_run(out, how.force, model, results, report | details, tabled, words=word_lookup(files, reading))
+        if how.page:
             write_page(summarise(out), out / PAGE)
     show_run(words, report, out)
-    if extras.page:
+    if how.page:
         words.say(f"wrote {out / PAGE}: open it in a browser")
     words.give({"out": str(out), **report})
 
@@ -165,24 +158,26 @@ def _resumable(words: Words, course: Course, out: Path) -> Iterator[Path]:
     shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def _fit_here(words: Words, model: FMTC, silos: Sequence[tables.Silo], **how: Any) -> dict[str, Any]:
-    from .live import Rounds
-
-    with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
-        rows = {silo.name: silo.encoded for silo in silos}
-        model.fit(rows, callbacks=[rounds], **how)
-    return rows
-
-
-def _fit_by_processes(words: Words, model: FMTC, silos: Sequence[tables.Silo], patience: Patience, **how: Any) -> FMTC:
+def _fitted(
+    words: Words, model: FMTC, silos: Sequence[tables.Silo], how: Fitting, checkpoint: Path, silo_weights: Any
+) -> FMTC:
+    """The model, fitted in this process or by one for each silo."""
     from ..estimator import federate
-    from .live import View
+    from .live import Rounds, View
 
-    names = {str(place): silo.name for place, silo in enumerate(silos, start=1)}
+    rows = {silo.name: silo.encoded for silo in silos}
+    if not how.processes:
+        with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
+            model.fit(rows, callbacks=[rounds], silo_weights=silo_weights, checkpoint=checkpoint, resume=how.resume)
+        return model.calibrate(rows) if how.calibrate else model
+    how.check(len(silos))
+    names = {str(place): name for place, name in enumerate(rows, start=1)}
     with View(words, names, f"{size_of(silos)}: starting processes", model.max_iter, model.tol) as view:
-        rows = {silo.name: silo.encoded for silo in silos}
-        model = federate(rows, model, listen=view, min_silos=patience.min_clients, deadline=patience.deadline, **how)
-    for name in names.values():
+        model = federate(
+            rows, model, listen=view, silo_weights=silo_weights, calibrate=how.calibrate, min_silos=how.min_clients,
+            deadline=how.deadline,
+        )  # fmt: skip
+    for name in rows:
         if name not in model.silos_:
             words.note(f"silo {name!r} was lost and has no model")
     return model
@@ -205,30 +200,12 @@ def _note_lone(words: Words, model: FMTC) -> None:
         words.note(lone_words(lone))
 
 
-def _check_processes(
-    processes: bool, files: Sequence[Path], patience: Patience, reading: Reading, resume: bool
-) -> None:
-    """Refuse what a federation of processes cannot do, and what only such a one can."""
-    if not processes:
-        if patience.min_clients is not None:
-            raise click.UsageError("--min-silos is for --processes")
-        return
-    patience.check(len(files))
-    if reading.silo_column is not None:
-        raise click.UsageError("a federation has one file per silo; omit --processes, or --silo-column")
-    if reading.obsm is not None:
-        raise click.UsageError("a federation reads tables and matrices; omit --processes, or --obsm")
-    if resume:
-        raise click.UsageError("processes of this machine are not resumed; omit --processes, or --resume")
-
-
 def _appended(files: Sequence[Path], results: Sequence[runs.SiloResult], reading: Reading) -> dict[str, pl.DataFrame]:
     """The tables as they were given, each with the cluster and its probability."""
-    from ..tables.formats import read_file, stem_of
-
     found = {}
     for file in files:
-        own = [r for r in results if len(files) == 1 or r.silo.name == stem_of(file)]
-        told = [r.silo for r in own], [r.labels for r in own], [r.probabilities for r in own]
-        found[stem_of(file)] = with_labels(read_file(file, reading), *told)
+        stem = tables.formats.stem_of(file)
+        own = [one for one in results if len(files) == 1 or one.silo.name == stem]
+        told = [one.silo for one in own], [one.labels for one in own], [one.probabilities for one in own]
+        found[stem] = with_labels(tables.formats.read_file(file, reading), *told)
     return found

@@ -223,11 +223,11 @@ def reading(*names: str, **said: Any) -> Callable[[Any], Any]:
 
 def _read_clusters(ctx: click.Context, param: click.Parameter, text: str | None) -> int | str | None:
     """A number of clusters, "auto" or a range."""
-    from ..protocol.advice import range_of
-
     try:
         return None if text is None else int(text)
     except ValueError:
+        from ..protocol.advice import range_of  # loads SciPy
+
         try:
             range_of(text)
         except ValueError as error:

@@ -24,6 +24,7 @@ from ..runtime.flare.membership import Membership
 from ..runtime.kitclient import ClientSource, KeptResult
 from ..settings import Privacy
 from .asking import answer_held, ask_roster
+from .federation import Taking
 from .flags import Output
 from .words import Words, note_table, plural, show_run, size_of
 
@@ -90,18 +91,11 @@ class Joined:
     member : Membership
     status : Status
         Of the terminal.
-    output : Output
-    stay : bool
-        Whether to wait for the next run.
-    accept_roster : str, optional
-        The roster code that the person has compared.
+    taking : Taking
     """
 
-    def __init__(
-        self, words: Words, member: Membership, status: Status, output: Output, stay: bool, accept_roster: str | None
-    ):
-        self.words, self.member, self.status, self.output = words, member, status, output
-        self.stay, self.accept_roster = stay, accept_roster
+    def __init__(self, words: Words, member: Membership, status: Status, taking: Taking):
+        self.words, self.member, self.status, self.taking = words, member, status, taking
         self.report: dict[str, Any] | None = None  # of the last run
         self.done = False
 
@@ -132,7 +126,7 @@ class Joined:
             case "preflight":
                 self._compared(event)
             case "confirmed":
-                self.done = not self.stay
+                self.done = not self.taking.stay
             case "ended":
                 self._ended(event)
 
@@ -140,10 +134,10 @@ class Joined:
         if event["event"] == "held":
             answer_held(self.words, event, self.member.decide)
         else:
-            ask_roster(self.words, self.member.kit, event["roster"], self.accept_roster)
+            ask_roster(self.words, self.member.kit, event["roster"], self.taking.accept_roster)
 
     def _error(self, event: Mapping[str, Any]) -> None:
-        if event.get("kind") == TrustError.__name__ and not self.stay:
+        if event.get("kind") == TrustError.__name__ and not self.taking.stay:
             raise TrustError(f"{event['why']}. Nothing was sent.")
         self.words.note(f"we could not answer: {event['why']}")
 
@@ -155,7 +149,7 @@ class Joined:
             self.words.say("our columns match those of the other silos", "green")
 
     def _ended(self, event: Mapping[str, Any]) -> None:
-        earlier, out = event["earlier"], self.output.out
+        earlier, out = event["earlier"], self.taking.out
         if earlier:
             out = out.with_name(f"{out.name}-{event['run'][:8]}")
         if event.get("alone"):
@@ -163,14 +157,13 @@ class Joined:
         member = self.member
         try:
             with self.words.warnings_as_notes():
-                output = replace(self.output, out=out)
-                report = write_silo(self.words, member.source, member.kit.path, event, output)
+                report = write_silo(self.words, member.source, member.kit.path, event, replace(self.taking, out=out))
         except (ChangedError, WriteError) as error:
             return self._not_written(error)
         member.deliver(event["run"])
         self.report = {"out": str(out), **report}
         show_run(self.words, report, out)
-        self.done = not (self.stay or earlier)
+        self.done = not (self.taking.stay or earlier)
 
     def _not_written(self, error: Exception) -> None:
         """The labels stay in the kit; without --stay, the command ends."""
@@ -182,7 +175,7 @@ class Joined:
         else:
             why = f"{error}. The labels are safe in the kit until the next run"
             ending = UsageError(f"{why}: make room, or join again with another --out.")
-        if not self.stay:
+        if not self.taking.stay:
             raise ending from None
         self.words.note(f"{why}.")
 

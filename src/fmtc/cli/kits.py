@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from ..artifacts.files import read_json, write_json
 from ..privacy.accounting import Plan
 from . import flags
 from .asking import roster_document, show_codes, show_roster
-from .flags import PATH, free_path
+from .flags import PATH, free_path, given
 from .program import main_group
 from .words import Words, new_table, plural
 
@@ -46,15 +47,47 @@ def federation() -> None:
 
 
 command = partial(federation.command, epilog=CODES)
-authority_option = flags.option("--authority", type=PATH, required=True,
-                                help="Folder authority/ that `fmtc federation init` made.")  # fmt: skip
-answers_option = flags.option("--out", type=PATH, default=".",
-                              help="Folder for the files that go back.  [default: the current one]")  # fmt: skip
-coordinator_option = flags.option(
-    "--coordinator", type=PATH,
-    help="The coordinator's kit, which gets the new roster.  [default: coordinator/ beside the authority]",
-)  # fmt: skip
 kit_option = flags.option("--kit", "folder", type=PATH, required=True, help="Folder of your kit.")
+
+
+@dataclass(frozen=True)
+class Office:
+    """What the organiser works with."""
+
+    authority: Path = given("--authority", type=PATH, required=True,
+                            help="Folder authority/ that `fmtc federation init` made.")  # fmt: skip
+    coordinator: Path | None = given(
+        "--coordinator", type=PATH,
+        help="The coordinator's kit, which gets the new roster.  [default: coordinator/ beside the authority]",
+    )  # fmt: skip
+
+    def open(self, words: Words) -> Organiser:
+        """The organiser at work."""
+        from .organising import Organiser
+
+        return Organiser(words, self.authority, self.coordinator)
+
+
+@dataclass(frozen=True)
+class Answers(Office):
+    """Files that go back to the silos."""
+
+    out: Path = given("--out", type=PATH, default=".",
+                      help="Folder for the files that go back.  [default: the current one]")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Admission(Answers):
+    """Requests that are signed."""
+
+    names: tuple[str, ...] = given(
+        "--name", multiple=True, help="Which silo the request is of, once for each request; those they name by default."
+    )
+    add: bool = given("--add", is_flag=True, help="Add silos that the plan lacks.")
+    codes: tuple[str, ...] = given(
+        "--accept-key", multiple=True, metavar="CODE",
+        help="Code of a key that you have compared, once for each request; else you are asked.",
+    )  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------------- the organiser
@@ -96,24 +129,8 @@ def federation_init(plan: Path, out: Path, words: Words) -> None:
 
 @command("admit", short_help="Sign the requests of silos.")
 @click.argument("requests", nargs=-1, required=True, metavar="REQUEST...", type=PATH)
-@flags.option("--name", "names", multiple=True,
-        help="Which silo the request is of, once for each request; those they name by default.")  # fmt: skip
-@authority_option
-@answers_option
-@flags.switch("--add", help="Add silos that the plan lacks.")
-@flags.option("--accept-key", "codes", multiple=True, metavar="CODE",
-        help="Code of a key that you have compared, once for each request; else you are asked.")  # fmt: skip
-@coordinator_option
-def federation_admit(
-    requests: tuple[Path, ...],
-    names: tuple[str, ...],
-    authority: Path,
-    out: Path,
-    add: bool,
-    codes: tuple[str, ...],
-    coordinator: Path | None,
-    words: Words,
-) -> None:
+@flags.takes(admission=Admission)
+def federation_admit(requests: tuple[Path, ...], admission: Admission, words: Words) -> None:
     """Sign the requests of silos, and write one file for each that goes back: NAME.admitted.
 
     First shows the code of each key, and asks. Ask each silo by telephone for the code that it sees: a request may have
@@ -126,11 +143,8 @@ def federation_admit(
       fmtc federation admit north.request --authority kits/authority --accept-key 1f0c-77a2-93be-04d5
       fmtc federation admit east.request --add --authority kits/authority
     """
-    from .organising import Organiser
-
-    organiser = Organiser(words, authority, coordinator)
-    files = organiser.admit(requests, names, out, codes, add=add)
-    _tell(organiser, files)
+    organiser = admission.open(words)
+    _tell(organiser, organiser.admit(requests, admission))
 
 
 def _tell(organiser: Organiser, files: dict[str, Path]) -> None:
@@ -140,10 +154,9 @@ def _tell(organiser: Organiser, files: dict[str, Path]) -> None:
 
 @command("revoke", short_help="Have certificates count no more.")
 @flags.option("--name", required=True, help="The silo; or coordinator.")
-@authority_option
+@flags.takes(office=Office)
 @flags.switch("--remove", help="Runs no longer wait for this silo either.")
-@coordinator_option
-def federation_revoke(name: str, authority: Path, remove: bool, coordinator: Path | None, words: Words) -> None:
+def federation_revoke(name: str, office: Office, remove: bool, words: Words) -> None:
     """Have all certificates of a silo count no more; its key is never signed again.
 
     The coordinator refuses it from its next connection on, also while a run goes on. The other silos learn it when they
@@ -153,21 +166,15 @@ def federation_revoke(name: str, authority: Path, remove: bool, coordinator: Pat
       fmtc federation revoke --name north --authority kits/authority
       fmtc federation revoke --name north --remove --authority kits/authority
     """
-    from .organising import Organiser
-
-    organiser = Organiser(words, authority, coordinator)
+    organiser = office.open(words)
     organiser.revoke(name, remove=remove)
     words.give({"revoked": name} | organiser.tell())
 
 
 @command("renew", short_help="New certificates for the same keys.")
 @flags.option("--name", "names", multiple=True, help="A silo, or coordinator; may be given many times.  [default: all]")
-@authority_option
-@answers_option
-@coordinator_option
-def federation_renew(
-    names: tuple[str, ...], authority: Path, out: Path, coordinator: Path | None, words: Words
-) -> None:
+@flags.takes(answers=Answers)
+def federation_renew(names: tuple[str, ...], answers: Answers, words: Words) -> None:
     """Sign new certificates for the keys that silos and coordinator have, and write one file for each: NAME.admitted.
 
     Pins and roster code stay as they are, because the keys do. The old certificates stay valid until they expire. A
@@ -177,23 +184,30 @@ def federation_renew(
       fmtc federation renew --authority kits/authority --out renewed
       fmtc federation renew --name north --authority kits/authority
     """
-    from .organising import Organiser
+    organiser = answers.open(words)
+    _tell(organiser, organiser.renew(names, answers.out))
 
-    organiser = Organiser(words, authority, coordinator)
-    _tell(organiser, organiser.renew(names, out))
+
+@dataclass(frozen=True)
+class Sizes:
+    """What decides which epsilons there are rows enough for."""
+
+    rows: int = given("--rows", type=click.IntRange(1), required=True, help="Rows of all silos together.")
+    silos: int = given("--silos", type=click.IntRange(1), required=True, help="Number of silos.")
+    features: int = given("--features", type=click.IntRange(1), required=True,
+                          help="Columns: numbers, and levels of categories.")  # fmt: skip
+    n_clusters: int = given("-k", "--n-clusters", type=click.IntRange(1), required=True, help="Number of clusters.")
+    delta: float = given(
+        "--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=1e-5, show_default=True,
+        help="Chance that the bound fails; below 1/rows of every silo.",
+    )  # fmt: skip
+    colluding: int = given("--colluding", type=click.IntRange(0), default=1, show_default=True,
+                           help="Silos that may work together.")  # fmt: skip
 
 
 @federation.command("epsilon", short_help="List the epsilons that so many rows can support.")
-@flags.option("--rows", type=click.IntRange(1), required=True, help="Rows of all silos together.")
-@flags.option("--silos", type=click.IntRange(1), required=True, help="Number of silos.")
-@flags.option("--features", type=click.IntRange(1), required=True, help="Columns: numbers, and levels of categories.")
-@flags.option("-k", "--n-clusters", "n_clusters", type=click.IntRange(1), required=True, help="Number of clusters.")
-@flags.option("--delta", type=float, default=1e-5, show_default=True,
-        help="Chance that the bound fails; below 1/rows of every silo.")  # fmt: skip
-@flags.option("--colluding", type=click.IntRange(0), default=1, show_default=True, help="Silos that may work together.")
-def federation_epsilon(
-    rows: int, silos: int, features: int, n_clusters: int, delta: float, colluding: int, words: Words
-) -> None:
+@flags.takes(sizes=Sizes)
+def federation_epsilon(sizes: Sizes, words: Words) -> None:
     """List the epsilons that so many rows can support: yes, weak (a silo alone may do better) or no (noise only).
 
     The rule was found on ten data sets: rows times mu of (epsilon, delta) must reach max(120 k, 1.7 features^1.5).
@@ -202,20 +216,17 @@ def federation_epsilon(
       fmtc federation epsilon --rows 5000 --silos 10 --features 64 -k 10
       fmtc federation epsilon --rows 5000 --silos 10 --features 64 -k 10 --json
     """
-    if not 0 < delta < 1:
-        raise click.UsageError(f"--delta must lie between 0 and 1, got {delta:g}")
-    plans = [Plan(rows, features, n_clusters, epsilon, delta) for epsilon in EPSILONS]
-    enough = silos >= max(3, colluding + 1)
-    lines = [
-        {"epsilon": plan.epsilon, "mu": plan.mu, "rows_times_mu": rows * plan.mu, "need": plan.need,
-         "ratio": plan.ratio, "verdict": plan.verdict if enough else "no"}
-        for plan in plans
-    ]  # fmt: skip
-    about = {"rows": rows, "silos": silos, "features": features, "n_clusters": n_clusters, "delta": delta}
-    if words.give(about | {"plans": lines}):
+    needed = max(3, sizes.colluding + 1)
+    lines = []
+    for epsilon in EPSILONS:
+        plan = Plan(sizes.rows, sizes.features, sizes.n_clusters, epsilon, sizes.delta)
+        verdict = plan.verdict if sizes.silos >= needed else "no"
+        lines.append({"epsilon": epsilon, "mu": plan.mu, "rows_times_mu": sizes.rows * plan.mu, "need": plan.need,
+                      "ratio": plan.ratio, "verdict": verdict})  # fmt: skip
+    if words.give(asdict(sizes) | {"plans": lines}):
         return
-    if not enough:
-        words.show(f"{plural(silos, 'silo')} cannot hide a record: at least {max(3, colluding + 1)} are needed")
+    if sizes.silos < needed:
+        words.show(f"{plural(sizes.silos, 'silo')} cannot hide a record: at least {needed} are needed")
     table = new_table(">epsilon", ">mu", ">rows × mu", ">needed", "<enough")
     for line in lines:
         cells = f"{line['epsilon']:g}", f"{line['mu']:.3f}", f"{line['rows_times_mu']:,.0f}", f"{line['need']:,.0f}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from ..artifacts import runs
 from ..errors import FileError, listed
 from ..tables.reading import EM, Reading
 from . import flags
-from .flags import PATH, ROWS, Output, free_path
+from .flags import PATH, ROWS, Output, free_path, given
 from .predict import read_known, silos_of, text_recipe, word_lookup
 from .program import main_group
 from .words import Words, plural, show_run
@@ -68,26 +68,23 @@ def publish(run: Path, schema: Path | None, output: Output, text_column: str | N
 # ------------------------------------------------------------------------------------------------------ join later
 
 
+@dataclass(frozen=True)
+class Newcomer(Output):
+    """A silo that joins later."""
+
+    kit: Path = given("--kit", type=PATH, required=True, help="The folder that `fmtc publish` wrote.")
+    data: Path = given("--data", type=PATH, required=True, help="Your rows.")
+    name: str | None = given("--name", metavar="SILO", help="Your name in the result.  [default: that of the file]")
+    guide: str = given("--guide", type=click.Choice(list(GUIDES)), default="auto", show_default=True,
+                       help="Follow the federation where its clusters are like your own, always or never.")  # fmt: skip
+
+
 @main_group.command("join-later", short_help="Join a federation after its run, at home: nothing is sent.")
-@flags.option("--kit", "kit_path", type=PATH, required=True, help="The folder that `fmtc publish` wrote.")
-@flags.option("--data", type=PATH, required=True, help="Your rows.")
-@flags.takes(output=Output)
-@flags.option("--name", metavar="SILO", help="Your name in the result.  [default: that of the file]")
-@flags.option("--guide", type=click.Choice(list(GUIDES)), default="auto", show_default=True,
-        help="Follow the federation: where its clusters are like your own, always or never.")  # fmt: skip
+@flags.takes(newcomer=Newcomer)
 @flags.random_state
 @flags.quiet
 @flags.reading(*ROWS, "obsm", missing=EM)
-def join_later(
-    kit_path: Path,
-    data: Path,
-    output: Output,
-    name: str | None,
-    guide: str,
-    random_state: int,
-    reading: Reading,
-    words: Words,
-) -> None:
+def join_later(newcomer: Newcomer, random_state: int, reading: Reading, words: Words) -> None:
     """Join a federation after its run: fit your rows at home, with what it published. Nothing is sent.
 
     Your rows are clustered alone and by the published model. Where both see much the same clusters, your model is
@@ -103,29 +100,30 @@ def join_later(
     from ..later.join import join_later as fitted_later
     from ..schema import Schema
 
-    output = replace(output, out=output.free(runs.is_run))
-    kit = read_kit(kit_path)
+    newcomer = replace(newcomer, out=newcomer.free(runs.is_run))
+    kit = read_kit(newcomer.kit)
     with words.warnings_as_notes():
         schema = kit.schema
         if schema is None and kit.text is None and kit.feature_names is not None:
             schema = Schema.of_numbers(kit.feature_names)
-        (silo,) = read_known([data], reading, kit.n_features, schema, kit.text, "the federation")
-        silo = replace(silo, name=name or silo.name)
-        given = silo.encoded if kit.text is None and kit.schema is not None else silo.X
+        (silo,) = read_known([newcomer.data], reading, kit.n_features, schema, kit.text, "the federation")
+        silo = replace(silo, name=newcomer.name or silo.name)
+        X = silo.encoded if kit.text is None and kit.schema is not None else silo.X
         nameless = replace(kit, feature_names=None)  # names have been compared
-        model = fitted_later(nameless, given, name=silo.name, guide=GUIDES[guide], random_state=random_state)
+        guide = GUIDES[newcomer.guide]
+        model = fitted_later(nameless, X, name=silo.name, guide=guide, random_state=random_state)
         results = runs.results(model, [silo])
     joined = model.run_.joined
     words.say(joined.reason)
     if joined.guided:
         words.say(f"the federation moved {100 * joined.moved:.0f} % of your rows to another cluster")
-    odd = [str(j) for j, like in enumerate(joined.likeness) if like < 0.3]
-    if odd:
+    if odd := [str(j) for j, like in enumerate(joined.likeness) if like < 0.3]:
         words.note(
             f"of your clusters, {', '.join(odd)} {'is' if len(odd) == 1 else 'are'} like none of the federation's"
         )
     names = kit.names if joined.guided else {}
-    _finish(words, output, model, results, [data], reading.of_texts(kit.text), names, joined=asdict(joined))
+    files, reading = [newcomer.data], reading.of_texts(kit.text)
+    _finish(words, newcomer, model, results, files, reading, names, joined=asdict(joined))
 
 
 def _finish(
@@ -159,28 +157,24 @@ def _given_names(run: Path) -> dict[int, str]:
 # ---------------------------------------------------------------------------------------------------------- update
 
 
+@dataclass(frozen=True)
+class Rest(Output):
+    """The rows that count from now on."""
+
+    silo: str | None = given("--silo", metavar="SILO",
+                             help="The silo of all FILES; otherwise each is called after its silo.")  # fmt: skip
+    keep_last: int | None = given("--keep-last", type=click.IntRange(1), metavar="N",
+                                  help="Only the last N rows of each silo count: a window that forgets.")  # fmt: skip
+
+
 @main_group.command(short_help="Go on with new rows of a silo, from the model of a run.")
 @click.argument("run", type=PATH)
 @click.argument("files", nargs=-1, required=True, type=PATH)
-@flags.takes(output=Output)
-@flags.option(
-    "--silo", "silo_name", metavar="SILO", help="The silo of all FILES; otherwise each is called after its silo."
-)
-@flags.option("--keep-last", type=click.IntRange(1), metavar="N",
-        help="Only the last N rows of each silo count: a window that forgets.")  # fmt: skip
+@flags.takes(rest=Rest)
 @flags.random_state
 @flags.quiet
 @flags.reading("silo_column", *ROWS, "obsm", missing=EM)
-def update(
-    run: Path,
-    files: tuple[Path, ...],
-    output: Output,
-    silo_name: str | None,
-    keep_last: int | None,
-    random_state: int,
-    reading: Reading,
-    words: Words,
-) -> None:
+def update(run: Path, files: tuple[Path, ...], rest: Rest, random_state: int, reading: Reading, words: Words) -> None:
     """Go on with new rows: about a tenth of the rounds, and clusters keep their numbers. Nothing is sent.
 
     A model keeps no rows. FILES are all rows of a silo that count from now on, the oldest first: the old file and the
@@ -195,19 +189,14 @@ def update(
     """
     from ..later.publish import open_run
 
-    output = replace(output, out=output.free(runs.is_run))
+    rest = replace(rest, out=rest.free(runs.is_run))
     model = open_run(run)
     if not model._models:
         raise FileError(f"{run} is a coordinator's run, which holds no models: silos have theirs at home")
     model.set_params(random_state=random_state)
     recipe = text_recipe(model)
     with words.warnings_as_notes():
-        together: dict[str, Silo] = {}
-        for silo in silos_of(model, run, files, silo_name, reading):
-            together[silo.name] = _after(together[silo.name], silo) if silo.name in together else silo
-        silos = list(together.values())
-        if keep_last is not None:
-            silos = [silo.take(range(silo.X.shape[0])[-keep_last:]) for silo in silos]
+        silos = _pooled(silos_of(model, run, files, rest.silo, reading), rest.keep_last)
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
         calibrated = [silo.name for silo in silos if _is_calibrated(model, silo.name)]
         model.update({silo.name: silo.X if recipe is not None else silo.encoded for silo in silos})
@@ -218,13 +207,21 @@ def update(
         words.note(f"{listed(gone)} {'is' if len(gone) == 1 else 'are'} no longer calibrated, because the model has "
                    "changed: `fmtc fit --calibrate` for --abstain and `fmtc drift`")  # fmt: skip
     there = {silo.name for silo in silos}
-    if rest := [cid for cid in model.silos_ if cid not in there]:
-        words.note(f"no rows of {listed(rest)}: models as they were, and no labels in {output.out}")
-    _finish(words, output, model, results, files, reading.of_texts(recipe), _given_names(run))
+    if others := [cid for cid in model.silos_ if cid not in there]:
+        words.note(f"no rows of {listed(others)}: models as they were, and no labels in {rest.out}")
+    _finish(words, rest, model, results, files, reading.of_texts(recipe), _given_names(run))
 
 
 def _is_calibrated(model: FMTC, cid: str) -> bool:
     return getattr(model._models[cid], "calibration", None) is not None
+
+
+def _pooled(silos: Sequence[Silo], keep_last: int | None) -> list[Silo]:
+    """The rows of each silo in one, or the last of them."""
+    together: dict[str, Silo] = {}
+    for silo in silos:
+        together[silo.name] = _after(together[silo.name], silo) if silo.name in together else silo
+    return [silo.take(range(silo.X.shape[0])[-(keep_last or 0) :]) for silo in together.values()]
 
 
 def _after(before: Silo, silo: Silo) -> Silo:
@@ -235,10 +232,8 @@ def _after(before: Silo, silo: Silo) -> Silo:
     parts = [before.X, silo.X]
     is_sparse = any(map(sp.issparse, parts))
     X = sp.csr_array(sp.vstack([sp.csr_array(part) for part in parts])) if is_sparse else np.vstack(parts)
-    ids, labels = (
-        None if one is None or other is None else [*one, *other]
-        for one, other in ((before.ids, silo.ids), (before.labels, silo.labels))
-    )
+    ids = None if before.ids is None or silo.ids is None else [*before.ids, *silo.ids]
+    labels = None if before.labels is None or silo.labels is None else [*before.labels, *silo.labels]
     return replace(before, X=X, rows=np.arange(X.shape[0]), ids=ids, labels=labels)
 
 

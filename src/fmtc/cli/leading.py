@@ -33,7 +33,8 @@ from ..settings import Settings
 from ..tables import Finding
 from .asking import show_roster
 from .check import Comparison
-from .flags import Asking, Course, Waiting, free_path
+from .federation import Leading
+from .flags import Asking, free_path
 from .live import View
 from .program import if_interrupted
 from .settings import weights_of
@@ -115,19 +116,16 @@ class Lead:
         Not fitted.
     kit : Kit
         The coordinator's.
-    course : Course
-    waiting : Waiting
+    how : Leading
     settings : mapping
         What the flags of the model said.
     """
 
-    def __init__(
-        self, words: Words, model: FMTC, kit: Kit, course: Course, waiting: Waiting, settings: Mapping[str, Any]
-    ):
-        self.words, self.model, self.kit, self.waiting = words, model, kit, waiting
-        self.as_published, self.calibrates = settings["as_published"], settings["calibrate"]
-        self.resume = course.resume
-        waiting.check(len(kit.plan.silos))
+    def __init__(self, words: Words, model: FMTC, kit: Kit, how: Leading, settings: Mapping[str, Any]):
+        self.words, self.model, self.kit, self.how = words, model, kit, how
+        self.as_published = settings["as_published"]
+        self.waiting: dict[str, Any] = {"min_clients": how.min_clients, "deadline": how.deadline, "wait": how.wait}
+        how.check(len(kit.plan.silos))
         if isinstance(model.clusters_per_silo, Mapping):
             if isinstance(model.n_clusters, str):
                 raise click.UsageError(
@@ -136,36 +134,35 @@ class Lead:
             model._check_names(kit.plan.silos)
         self.weights = checked_weights(weights_of(settings), kit.plan.silos)
         self.roster = Roster.read(kit.startup)
-        self.written = course.resume and not course.force and is_consensus(course.out)
-        self.force = course.force or self.written
-        self.out = free_path(course.out, self.force, is_consensus)
+        self.written = how.resume and not how.force and is_consensus(how.out)
+        self.force = how.force or self.written
+        self.out = free_path(how.out, self.force, is_consensus)
         self.folder = self.out.parent.resolve() / f".{self.out.name}.checkpoint"
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         self.names = {silo: silo for silo in kit.plan.silos}
-        self.course = course
 
-    def run(self, **how: Any) -> dict[str, Any] | None:
+    def run(self, **more: Any) -> dict[str, Any] | None:
         """The report of the run, which is in `out` then; None where nothing was left to do.
 
         Parameters
         ----------
-        **how
+        **more
             Of `RunSpec`: preflight, accept_units.
         """
         show_roster(self.words, self.roster)
         lock = self.folder.with_suffix(".lock")
         with Coordinator(self.kit) as coordinator, held(lock, f"the run that goes to {self.out}"):
-            self.course.keep(self.folder)
+            self.how.keep(self.folder)
             run_id, n_clusters = self._interrupted()
             sweep(self.out)
             if self.written and self._is_complete(run_id):
                 return None
             if isinstance(self.model.n_clusters, str):
                 self.model.n_clusters = n_clusters or self._ask_how_many(coordinator)
-            settings = replace(self.model._settings(), calibrate=self.calibrates)
+            settings = replace(self.model._settings(), calibrate=self.how.calibrate)
             spec = RunSpec(
                 run_id or secrets.token_hex(8), settings, self.folder, weights=self.weights,
-                random_state=self.model.random_state, **asdict(self.waiting), **how,
+                random_state=self.model.random_state, **self.waiting, **more,
             )  # fmt: skip
             if_interrupted("; the same command with --resume continues from the last round")
             self._supervise(coordinator, spec, is_new=run_id is None)
@@ -173,7 +170,7 @@ class Lead:
 
     def _interrupted(self) -> tuple[str | None, int | None]:
         """Name of the interrupted run to resume, and its number of clusters; None for those that are not known."""
-        if not self.resume or not (self.folder / ORDER).exists():
+        if not self.how.resume or not (self.folder / ORDER).exists():
             return None, None
         order = read_json(self.folder / ORDER, {"run": str, "settings?": {"n_clusters?": COUNT}})
         return order["run"], order.get("settings", {}).get("n_clusters")
@@ -197,7 +194,7 @@ class Lead:
             tempfile.TemporaryDirectory() as folder,
             View(self.words, self.names, "asking the silos how many clusters there are") as view,
         ):
-            advice = ask_advice(coordinator, self.model, Path(folder), view, **asdict(self.waiting))
+            advice = ask_advice(coordinator, self.model, Path(folder), view, **self.waiting)
         self.words.note(str(advice))
         return advice.chosen
 
@@ -209,7 +206,7 @@ class Lead:
             with View(self.words, self.names, before, self.model.max_iter, self.model.tol) as view:
                 coordinator.open()
                 if is_new:  # not before the server is up: until then nothing of an earlier run is touched
-                    if self.resume:
+                    if self.how.resume:
                         self.words.note("there is no interrupted run to resume; starting a new one")
                     shutil.rmtree(self.folder, ignore_errors=True)
                     self.folder.mkdir(parents=True, mode=0o700)

@@ -16,6 +16,7 @@ from ..runtime.flare.enrol import COORDINATOR, SUFFIX, Request, Roster, accept, 
 from ..runtime.flare.kits import Kit
 from .asking import ask_keys, roster_document, show_roster
 from .flags import free_path
+from .kits import Admission
 from .words import Words, plural
 
 
@@ -48,17 +49,14 @@ class Organiser:
             raise KitError(f"{kit.path} has a newer roster than {self.signer.folder}, which seems to be an old copy")
         return kit
 
-    def admit(
-        self, paths: Sequence[Path], names: Sequence[str], out: Path, codes: Sequence[str], *, add: bool
-    ) -> dict[str, Path]:
+    def admit(self, paths: Sequence[Path], how: Admission) -> dict[str, Path]:
         """Sign requests, once the organiser has compared the keys; the files that go back, by the name of the silo."""
-        requests = _named(paths, names)
-        files = _free(out, requests)
-        self.signer.check(requests, add=add)
-        ask_keys(self.words, requests, codes)
+        requests = _named(paths, how.names)
+        files = _free(how.out, requests)
+        self.signer.check(requests, add=how.add)
+        ask_keys(self.words, requests, how.codes)
         with self.signer.held():
-            admitted = self.signer.admit(requests, add=add)
-            _write(out, files, admitted)
+            _write(files, self.signer.admit(requests, add=how.add))
             self._hand_on()
         return files
 
@@ -80,7 +78,7 @@ class Organiser:
                 pass
         with self.signer.held():
             renewed = self.signer.renew(names)
-            _write(out, files, renewed)
+            _write(files, renewed)
             if here is not None:
                 accept(renewed[COORDINATOR], here.path)
             self._hand_on()
@@ -124,7 +122,7 @@ def _free(out: Path, names: Iterable[str]) -> dict[str, Path]:
     return {name: free_path(out / f"{name}{SUFFIX}", False) for name in names}
 
 
-def _write(out: Path, files: Mapping[str, Path], documents: Mapping[str, Any]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
+def _write(files: Mapping[str, Path], documents: Mapping[str, Any]) -> None:
     for name, file in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, documents[name])

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Marks:
-    """What `predict` says of each row besides its cluster."""
+class Answer:
+    """What `predict` says of each row besides its cluster, and where."""
 
+    out: Path | None = given("--out", type=PATH, help="File to write instead of standard output.")
+    force: bool = given("--force", is_flag=True, help="Replace --out.")
     proba: bool = given("--proba", is_flag=True, help="Add the probability of every cluster.")
     outliers: bool = given("--outliers", is_flag=True, help="Add a column: whether a row is far from all clusters.")
     abstain: float | None = given("--abstain", type=click.FloatRange(0, 1, max_open=True), metavar="SHARE",
@@ -45,20 +47,9 @@ class Marks:
 @click.argument("run", type=PATH)
 @click.argument("file", type=PATH)
 @flags.silo
-@flags.option("--out", type=PATH, help="File to write instead of standard output.")
-@flags.takes(marks=Marks)
-@flags.switch("--force", help="Replace --out.")
+@flags.takes(marks=Answer)
 @flags.reading("silo_column", *ROWS, "obsm")
-def predict(
-    run: Path,
-    file: Path,
-    silo_name: str | None,
-    out: Path | None,
-    marks: Marks,
-    force: bool,
-    reading: Reading,
-    words: Words,
-) -> None:
+def predict(run: Path, file: Path, silo_name: str | None, marks: Answer, reading: Reading, words: Words) -> None:
     """Cluster new rows with a model: CSV to standard output, one line per row of FILE.
 
     RUN is the --out folder of `fmtc fit`, or a model folder. The columns of the model must be there, in any order;
@@ -76,8 +67,7 @@ def predict(
         raise click.UsageError("--append adds the cluster and its probability; omit --proba")
     if marks.append:
         check_tables([file], "omit --append")
-    if out is not None:
-        out = free_path(out, force)
+    out = marks.out and free_path(marks.out, marks.force)
     with words.warnings_as_notes():
         model, silos = rows_for_model(words, run, file, silo_name, reading)
         if marks.outliers and model.view_ != "mixture":
@@ -125,7 +115,7 @@ def _note_far(words: Words, found: Sequence[Found], marked: bool) -> None:
 
 
 def _table(
-    silos: Sequence[tables.Silo], found: Sequence[Found], marks: Marks, file: Path, reading: Reading
+    silos: Sequence[tables.Silo], found: Sequence[Found], marks: Answer, file: Path, reading: Reading
 ) -> pl.DataFrame:
     """A line for each row: what it was, if that is wanted, and its cluster."""
     labels, P, far, confidence = (list(part) for part in zip(*found, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
@@ -149,37 +149,33 @@ def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
         raise click.BadParameter(f"{path} is not TOML: {error}") from None
     program = ctx.find_root().command
     assert isinstance(program, click.Group)
-    for key, value in document.items():
-        if not isinstance(value, dict):
-            raise click.BadParameter(f"{path}: {key!r} stands outside a table; put it under [{_table_of(ctx)}]")
-    defaults: dict[str, Any] = {}
-    for where, command, table in _tables(path, program, document):
-        known = config_keys(command)
+    commands = {".".join(words): command for words, command in leaves(program)}
+    ctx.default_map = defaults = {}
+    for where, table in _tables(path, document, commands, _table_of(ctx)):
+        known = config_keys(commands[where])
         for key, value in table.items():
             if key not in known:
                 raise click.BadParameter(f"{path}: [{where}] has no setting {key!r}; {nearest_names(key, known)}")
-            if command is ctx.command:
+            if where == _table_of(ctx):
                 defaults[known[key].name or key] = _as_typed(known[key], value)
-    ctx.default_map = defaults
 
 
 def _tables(
-    path: Path, group: click.Group, document: Mapping[str, Any], above: str = ""
-) -> Iterator[tuple[str, click.Command, Mapping[str, Any]]]:
-    """Name, command and content of each table of a config file; those of commands in a group are nested."""
-    commands = commands_of(group)
+    path: Path, document: Mapping[str, Any], commands: Iterable[str], own: str, above: str = ""
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Command and content of each table of a config file; those of commands in a group are nested."""
     for name, table in document.items():
         where = above + name
         if not isinstance(table, dict):
-            inside = " or ".join(f"[{above}{command}]" for command in commands)
-            raise click.BadParameter(f"{path}: [{above[:-1]}] is a group of commands; put {name!r} under {inside}")
-        if name not in commands:
-            raise click.BadParameter(f"{path}: [{where}] is not a command; {nearest_names(name, commands)}")
-        command = commands[name]
-        if isinstance(command, click.Group):
-            yield from _tables(path, command, table, f"{where}.")
+            there = [command for command in commands if above and command.startswith(above)] or [own]
+            inside = " or ".join(f"[{command}]" for command in there)
+            raise click.BadParameter(f"{path}: {name!r} stands outside the table of a command; put it under {inside}")
+        if where in commands:
+            yield where, table
+        elif any(command.startswith(f"{where}.") for command in commands):
+            yield from _tables(path, table, commands, own, f"{where}.")
         else:
-            yield where, command, table
+            raise click.BadParameter(f"{path}: [{where}] is not a command; {nearest_names(where, commands)}")
 
 
 def config_keys(command: click.Command) -> dict[str, click.Parameter]:

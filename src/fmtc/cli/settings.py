@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InputError, nearest_names
-from ..kernels.couplings import COUPLINGS
 from ..linalg.arrays import HOST, check_device
 from ..settings import OF_VIEWS, PRIVACIES, SCALES, VIEWS, Graph, Mixture, Settings, by_view
 from . import flags
@@ -42,13 +41,6 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
         click.Choice(VIEWS),
         "mixture for tables, graph for text, pictures and many columns; auto compares them without labels.",
     ),
-    "alpha": (float, "Graph view: how firmly the embedding is held to a linear function of the features."),
-    "beta": (float, "Graph view: strength of the coupling; 0 leaves the silos alone, 1 would leave nothing."),
-    "coupling": (
-        click.Choice(["auto", *COUPLINGS]),
-        "Graph view: what is made low-rank, the tensor of projections or all side by side; average makes them one; "
-        "auto is tensor, and average for texts.",
-    ),
     "scale": (
         click.Choice(SCALES),
         "Standardise columns in each silo (silo) or over all (global); auto: over all, unless columns share a unit; "
@@ -72,9 +64,7 @@ NO_NUMBER = (
 
 
 def _with_default(name: str, text: str) -> str:
-    defaults = Settings().get_params() | {
-        "n_jobs": None, "device": HOST, "view": "auto", "scale": "auto", "coupling": "auto",
-    }  # fmt: skip
+    defaults = Settings().get_params() | {"n_jobs": None, "device": HOST, "view": "auto", "scale": "auto"}
     return text if defaults[name] is None else f"{text}  [default: {defaults[name]}]"
 
 
@@ -203,7 +193,7 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     """
     from ..estimator import FMTC
 
-    others = {*PROMISE, "set", "as_published", "silo_weights"}
+    others = {*PROMISE, "set", "as_published", "silo_weights", "calibrate"}
     given = {name: value for name, value in flags.items() if value not in (None, ()) and name not in others}
     if reading is not None and reading.recipe is not None:
         given.setdefault("scale", "tfidf")

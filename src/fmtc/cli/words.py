@@ -174,7 +174,7 @@ def show_end(words: Words, report: Mapping[str, Any]) -> None:
             units = "scaled to the same spread" if report["scaled"] else "in their own units"
             line += f"; columns {units} (--scale {report['settings']['scale']})"
         if report.get("coupling") == "average":
-            line += "; texts, of which all silos share one projection (--coupling auto)"
+            line += "; texts, of which all silos share one projection (--set coupling=auto)"
         words.say(line)
     ended = "converged" if report["converged"] else "ended"
     usual = ", as the graph view usually does" if ended == "ended" and report.get("view") == "graph" else ""
@@ -206,10 +206,7 @@ def show_names(words: Words, out: Path, of_rows: str) -> None:
 
 def _run_table(report: Mapping[str, Any]) -> Table:
     scored = [name for name in ("acc", "nmi", "ri") if name in report["mean"]]
-    table = new_table()
-    table.add_column("silo")
-    for title in ("rows", "cluster sizes", "score", *map(str.upper, scored)):
-        table.add_column(title, justify="right")
+    table = new_table("<silo", ">rows", ">cluster sizes", ">score", *(f">{name.upper()}" for name in scored))
     for line in report["silos"]:
         sizes = [int(size) for size in line["cluster_sizes"]]
         shown = " ".join(map(str, sizes[:12])) + (f" … ({len(sizes)})" if len(sizes) > 12 else "")
