@@ -141,7 +141,7 @@ def test_the_numbers_are_those_of_the_run(either):
         sizes = report["silos"][int(cluster["silo"][-1])]["cluster_sizes"]
         assert cluster["rows"] == sizes[cluster["cluster"]]
     assert sum(cluster["rows"] for cluster in summary["clusters"]) == summary["n_rows"] == 180
-    assert summary["bytes_up"] == sum(line["bytes_up"] for line in report["history"])
+    assert summary["bytes_up"] == sum(line["bytes_up"] for line in json.loads((folder / "history.json").read_text()))
     assert json.loads(json.dumps(summary)) == summary
     (classed,) = [sentence for sentence in summary["words"] if "known classes" in sentence]
     acc = 100 * np.mean([line["held_out_acc"] for line in summary["silos"]])
@@ -160,7 +160,8 @@ def test_the_page_says_which_view_it_is_and_why(either):
     assert ("Primal residual" in words) == (summary["view"] == "graph")
     data = json.loads(Page(render(summary)).scripts[1])
     assert data["calibrated"] == (summary["view"] == "mixture")
-    assert [line["likelihood"] for line in data["rounds"]] == [-line["objective"] for line in report["history"]]
+    history = json.loads((folder / "history.json").read_text())
+    assert [line["likelihood"] for line in data["rounds"]] == [-line["objective"] for line in history]
 
 
 def test_points_lie_where_clusters_are_told_apart(either, home):
@@ -463,13 +464,13 @@ def test_the_page_says_what_each_field_can_tell(either):
         assert f"{letter} stands for {what}" in words
 
 
-def test_settings_are_those_of_fmtc_and_then_of_its_solver(home, tmp_path):
+def test_settings_are_those_of_fmtc_and_then_of_its_views(home, tmp_path):
     files = sorted(home.glob("silo*.csv"))
     fmtc_ok("fit", *files, "--drop", "id", "--drop", "class", "-k", 3, "--max-iter", 2, "--set", "ridge=0.5", "-q",
             "--as-published", "--out", tmp_path / "run")  # fmt: skip
     summary = summarise(tmp_path / "run")
     names = {(line["of"], line["name"]) for line in summary["settings"]}
-    plain = set(FMTC().get_params()) - {"solver"} | {"as_published"}
+    plain = set(FMTC().get_params()) - {"graph", "mixture"} | {"as_published"}
     assert names == {("FMTC", name) for name in plain} | {("Graph", name) for name in Graph().get_params()}
     changed = {line["name"] for line in summary["settings"] if line["changed"]}
     assert {"n_clusters", "max_iter", "ridge", "align", "rho", "as_published"} <= changed

@@ -775,10 +775,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """
         if row is not None:
             return self._explained_row(row, silos)
-        X, silos = self._known_rows(X, silos)
-        rows, places = self._divided(X, silos)
-        found = self.predict(X, silos=silos)
-        labels = np.concatenate(list(found.values())) if is_mapping(X) else found
+        rows, places, labels = self._labelled(X, silos)
         return self._explained(rows, {cid: labels[places[cid]] for cid in rows}, names=names)
 
     def plot(self, X: Any = None, *, silos: Any = None, names: Mapping[int, str] | None = None) -> Any:
@@ -810,10 +807,13 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             raise InputError("a model keeps no rows, and those of fit are not there any more: give them as X")
         return rows, seen.silos
 
-    def _divided(self, X: Any, silos: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Rows of each silo, and their places in the input."""
+    def _labelled(self, X: Any, silos: Any) -> tuple[dict[str, Any], dict[str, Any], Array]:
+        """Rows of each silo, their places among all, and the clusters of all; without X, of the rows of `fit`."""
+        X, silos = self._known_rows(X, silos)
+        found = self.predict(X, silos=silos)
+        labels = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
         parts = self._parts(X, silos, reset=False, ensure_all_finite=False)
-        return {cid: Xt for cid, (Xt, _) in parts.items()}, {cid: rows for cid, (_, rows) in parts.items()}
+        return {cid: Xt for cid, (Xt, _) in parts.items()}, {cid: rows for cid, (_, rows) in parts.items()}, labels
 
     def _explained(
         self,

@@ -52,21 +52,8 @@ def test_a_caller_of_these_functions_leaves_the_folder_of_fit(files, tmp_path):
     silos = silos_of(files)
     model = FMTC(3, max_iter=5, random_state=0, mixture=FEW).fit({silo.name: silo.X for silo in silos})
     report = write(tmp_path / "mine", files, model, silos)
-    fit = [
-        "fit",
-        *files,
-        "--id-column",
-        "id",
-        "--label-column",
-        "class",
-        "-k",
-        3,
-        "--max-iter",
-        5,
-        "--set",
-        "n_init=2",
-        "--out",
-    ]
+    ids = ["--id-column", "id", "--label-column", "class"]
+    fit = ["fit", *files, *ids, "-k", 3, "--max-iter", 5, "--set", "n_init=2", "--out"]
     done = CliRunner().invoke(main_group, [str(word) for word in [*fit, tmp_path / "fit"]])
     assert done.exit_code == 0, done.output
     kept = {file.relative_to(tmp_path / "fit") for file in (tmp_path / "fit").glob("**/*")}
@@ -74,9 +61,9 @@ def test_a_caller_of_these_functions_leaves_the_folder_of_fit(files, tmp_path):
     for name in ("labels/north.csv", "labels/south.csv", "model/north.safetensors", "model/south.safetensors"):
         assert (tmp_path / "mine" / name).read_bytes() == (tmp_path / "fit" / name).read_bytes()
     mine, theirs = (json.loads((tmp_path / run / "report.json").read_text()) for run in ("mine", "fit"))
-    assert list(mine) == list(theirs) == [*report, "history", "projection"]
+    assert list(mine) == list(theirs) == [*report, "projection"]
     # rounds and lines of ledgers are timed; only the command knows how it read
-    differ = ("seconds", "notes", "history", "reading", "trust")
+    differ = ("seconds", "notes", "reading", "trust")
     assert {k: v for k, v in mine.items() if k not in differ} == {k: v for k, v in theirs.items() if k not in differ}
     heads = [set(found["trust"].pop("heads")) for found in (mine, theirs)]
     assert heads == [{"north", "south"}] * 2
@@ -101,6 +88,18 @@ def test_one_silo_without_history(files, tmp_path):
     assert folder == tmp_path / "run" / "model"
     saved = fmtc.load(folder)
     assert (saved.silos_, saved.run_.rounds) == (["north"], [])
+
+
+def test_silos_with_models_of_several_kinds_are_shown_together(files, tmp_path):
+    """As in a private run, where a silo may keep a model of its own."""
+    silos = silos_of(files)
+    rows = {silo.name: silo.X for silo in silos}
+    model = FMTC(2, view="mixture", max_iter=2, random_state=0).fit(rows)
+    model._models["north"] = graph_view(2, max_iter=2, random_state=0).fit({"north": rows["north"]})._models["north"]
+    widths = {model._models[name].plotted(X).shape[1] for name, X in rows.items()}
+    assert len(widths) == 2
+    assert {one.view.shape[1] for one in runs.results(model, silos)} == {max(widths)}
+    write(tmp_path / "run", files, model, silos)
 
 
 def test_a_run_is_told_from_other_folders(files, tmp_path):

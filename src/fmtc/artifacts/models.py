@@ -19,6 +19,7 @@ from .files import (
     check_form,
     check_schema,
     file_names,
+    form_of,
     jsonable,
     new_folder,
     read_json,
@@ -46,12 +47,6 @@ ROUND = {
     "rank": COUNT, "bytes_up": COUNT, "bytes_down": COUNT, "seconds": float, "missing": [str], "refused?": COUNT,
     "step?": COUNT, "capped?": [str], "odd?": [str], "affinity?": ({str: float}, None),
 }  # fmt: skip
-COLUMNS = {
-    "columns": [
-        {"name": str, "kind": str, "levels": [str], "unit": str, "lower": (float, None), "upper": (float, None)}
-    ],
-    "id_column?": str,
-}
 TEXT = ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None)
 FILE = {"file": str, "sha256": str}
 MODEL = {
@@ -195,7 +190,7 @@ def _read_told(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, list
 
 
 # Settings that 0.1 has stored and that are no parameters any more: `n_concepts` is what `n_clusters` means now.
-GONE = ("solver", "n_concepts", "clusters_per_silo", "client_weights", "calibration")
+GONE = ("solver", "n_concepts", "own_clusters", "client_weights", "calibration")
 
 
 def current_settings(settings: Mapping[str, Any], k: int | None = None) -> dict[str, Any]:
@@ -218,8 +213,8 @@ def current_settings(settings: Mapping[str, Any], k: int | None = None) -> dict[
     found = {name: value for name, value in values.items() if name not in GONE}
     if found.get("scale") == "client":
         found["scale"] = "silo"
-    if values.get("clusters_per_silo") is not None:
-        found["clusters_per_silo"] = values["clusters_per_silo"]
+    if values.get("own_clusters") is not None:
+        found["clusters_per_silo"] = values["own_clusters"]
     elif values.get("n_concepts") is not None or isinstance(values["n_clusters"], Mapping):
         found |= {"n_clusters": values.get("n_concepts") or k, "clusters_per_silo": values["n_clusters"]}
     return found
@@ -234,10 +229,10 @@ def read_columns(
         raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
     schema = None
     if columns is not None:
-        check_form(file, columns, COLUMNS, "columns")
+        check_form(file, columns, form_of(Schema), "columns")
         try:
             schema = Schema.from_dict(columns)
-        except (DataError, TypeError) as error:
+        except DataError as error:
             raise FileError(f"{file} is damaged: {error}") from None
         if len(schema.columns) != d:
             raise FileError(f"{file} is damaged: it describes {len(schema.columns)} columns of {d}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +23,7 @@ BLOCK = 16  # rows with missing numbers that a mixture works on at a time: r x (
 INVALID = "a row that has no answer (infinity, or NaN where no cell may be missing) gets label -1 and probability NaN"
 
 
-def export_onnx(
-    model: FMTC, silo: str, path: str | Path, *, dtype: Any = np.float32, notes: Mapping[str, str] | None = None
-) -> Path:
+def export_onnx(model: FMTC, silo: str, path: str | Path, *, dtype: Any = np.float32) -> Path:
     """Write one silo's model as plain ONNX operators, of either view.
 
     Input ``X`` (rows x features, categories as codes of `schema_`, NaN where cells are missing); outputs ``label``
@@ -43,18 +40,16 @@ def export_onnx(
     dtype : float32 or float64
         Precision of input and probabilities. Arithmetic is in double precision either way: a label should not depend
         on it.
-    notes : mapping of str to str, optional
-        Kept in the file's metadata, beside what this function says there.
 
     Returns
     -------
     Path
     """
     check_is_fitted(model)
-    return write_onnx(model._model_of(silo), Path(path), dtype, notes)
+    return write_onnx(model._model_of(silo), Path(path), dtype)
 
 
-def write_onnx(model: ClientModel, path: Path, dtype: Any = np.float32, notes: Mapping[str, str] | None = None) -> Path:
+def write_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path:
     """Write one model; see `export_onnx`."""
     try:
         import onnx
@@ -83,7 +78,7 @@ def write_onnx(model: ClientModel, path: Path, dtype: Any = np.float32, notes: M
     if drawn.levels:
         about["levels"] = ",".join(map(str, drawn.levels))
         about["categories"] = "levels: of each column, 0 for numbers; a category is the number of its level, from 0"
-    helper.set_model_props(proto, {**about, **(notes or {})})
+    helper.set_model_props(proto, about)
     onnx.checker.check_model(proto)
     write_file(path, proto.SerializeToString())
     return path

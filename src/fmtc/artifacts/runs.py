@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
@@ -31,12 +31,12 @@ from .files import (
     write_json,
 )
 from .labels import as_csv, label_table, name_labels
-from .models import MODEL_FILE, ROUND
+from .models import MODEL_FILE
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from ..describe import Atlas, Explanation
+    from ..describe import Atlas, Explanation, Lookup
     from ..describe.documents import Document
     from ..estimator import FMTC
     from ..runtime.driver import RoundRecord
@@ -59,6 +59,19 @@ TRUST = {  # who pulls whom
     "influence": ([[float]], None),
     "rounds": COUNT,
 }
+SEEN = {  # who saw what, what was promised, and what to compare
+    "mode": str,
+    "roster": str,
+    "promise": (
+        {
+            "epsilon": float, "delta": float, "epsilon_replaced": float, "epsilon_if_colluding": {str: NUMBER},
+            "stages": [{"name": str, "share": float, "sensitivity": float, "sigma": float}],
+        },
+        None,
+    ),
+    "heads": {str: str},
+    "budget?": {"spent": float, "left": NUMBER},
+}  # fmt: skip
 # What a reader relies on in report.json, in the language of `check_form`: for any run, for a run with models, and for
 # the coordinator's. "details" is the result of `fmtc.report.study`.
 ANY_REPORT = {
@@ -71,7 +84,7 @@ ANY_REPORT = {
         {"phase": str, "field": str, "what": str, "tells": str, "shape": str, "times": COUNT, "bytes": COUNT}
     ],
     "n_iter": COUNT,
-    "view?": str,
+    "view": str,
     "view_reason?": str,
     "scaled?": bool,
     "coupling?": (str, None),
@@ -80,7 +93,7 @@ ANY_REPORT = {
     "seconds": float,
     "notes": [str],
     "missing?": [str],
-    "trust": TRUST,
+    "trust": TRUST | SEEN,
 }  # fmt: skip
 READING = {  # "client_column", and None for what was not said: version 0.1
     "silo_column?": str, "client_column?": (str, None), "id_column?": (str, None), "header?": (bool, None),
@@ -90,8 +103,7 @@ REPORT = ANY_REPORT | {
     "files": [str],
     "n_features": COUNT,
     "silos": [{"silo": str, "rows": COUNT, "cluster_sizes": [COUNT], "score": NUMBER, "acc?": NUMBER, "nmi?": NUMBER}],
-    "history": [ROUND],
-    "reading?": READING,
+    "reading": READING,
     "projection": {str: {"row": [range(2**32)], "x": [float], "y": [float], "cluster": [range(2**16)]}},
     "details?": {
         "silos": {
@@ -177,7 +189,13 @@ def results(
         rows = np.sort(rng.permutation(len(mine))[:shown])
         view = model._models[silo.name].plotted(silo.X[rows])
         found.append(SiloResult(silo, mine, model.predict_proba(silo.X, silos=silo.name), line, rows, view))
-    return found
+    return [replace(one, view=view) for one, view in zip(found, same_width([one.view for one in found]), strict=True)]
+
+
+def same_width(views: Sequence[Array]) -> list[Array]:
+    """Rows to be shown together; a silo that kept a model of its own may have fewer columns than the others."""
+    widest = max(view.shape[1] for view in views)
+    return [np.pad(view, ((0, 0), (0, widest - view.shape[1]))) for view in views]
 
 
 def scores(results: Sequence[SiloResult]) -> dict[str, Any]:
@@ -198,7 +216,7 @@ def report(
     notes: Sequence[str],
     reading: Reading | None = None,
 ) -> dict[str, Any]:
-    """Content of report.json, without the history and the projection, which `write_run` adds.
+    """Content of report.json, without the projection, which `write_run` adds.
 
     Parameters
     ----------
@@ -334,7 +352,7 @@ def write_run(
     report: Mapping[str, Any],
     tables: Mapping[str, pl.DataFrame] | None = None,
     *,
-    words: Callable[[Sequence[int]], Mapping[int, str]] | None = None,
+    words: Lookup | None = None,
 ) -> None:
     """Write the folder of a run, completely or not at all, readable by its owner only.
 
@@ -349,7 +367,6 @@ def write_run(
     schema = results[0].silo.schema
     if schema is not None:
         model.schema_ = schema
-    history = [asdict(record) for record in model.run_.rounds]
     with new_folder(out, overwrite=force, private=True) as folder:
         (folder / "labels").mkdir()
         names = file_names(result.silo.name for result in results)
@@ -362,23 +379,27 @@ def write_run(
         for cid, ledger in ledgers.items():
             ledger.write(folder / OUTBOX / f"{names[cid]}.jsonl")
         model.save(folder / "model")
-        explanation = model._explained(
-            {result.silo.name: result.silo.X for result in results},
-            {result.silo.name: result.labels for result in results},
-            feature_names=results[0].silo.feature_names,
-            words=words,
-        )
-        notes = (*explanation.notes, *([OWN_ROWS] if of_one_silo(report) else []))
-        write_document(folder / EXPLANATION, replace(explanation, notes=notes).to_dict())
-        atlas = model._atlas(feature_names=results[0].silo.feature_names, words=words)
+        explanation, atlas = told(model, results, report, words)
+        write_document(folder / EXPLANATION, explanation.to_dict())
         write_document(folder / ATLAS, atlas.to_dict())
         if schema is not None:
             write_file(folder / SCHEMA_FILE, schema.to_toml().encode())
         for name, table in (tables or {}).items():
             (folder / TABLES).mkdir(exist_ok=True)
             write_file(folder / TABLES / f"{name}.csv", as_csv(table))
-        write_json(folder / "history.json", history)
-        write_json(folder / "report.json", {**report, "history": history, "projection": projection(results)})
+        write_json(folder / "history.json", [asdict(record) for record in model.run_.rounds])
+        write_json(folder / "report.json", {**report, "projection": projection(results)})
+
+
+def told(
+    model: FMTC, results: Sequence[SiloResult], report: Mapping[str, Any], words: Lookup | None = None
+) -> tuple[Explanation, Atlas]:
+    """What the clusters of a run are, by its rows and by its models; `words` knows the words of columns of texts."""
+    names = results[0].silo.feature_names
+    rows, labels = {r.silo.name: r.silo.X for r in results}, {r.silo.name: r.labels for r in results}
+    found = model._explained(rows, labels, feature_names=names, words=words)
+    notes = (*found.notes, OWN_ROWS) if of_one_silo(report) else found.notes
+    return replace(found, notes=notes), model._atlas(feature_names=names, words=words)
 
 
 def write_document(file: Path, document: Mapping[str, Any]) -> None:
@@ -438,16 +459,20 @@ def rename_clusters(run: Path, explanation: Explanation) -> None:
 
 def projection(results: Sequence[SiloResult]) -> dict[str, Any]:
     """x, y and cluster of each row that is shown, on the principal plane of the projected rows of all silos."""
-    E = np.vstack([result.view for result in results]).astype(np.float64)
+    return {
+        r.silo.name: {"row": r.silo.rows[r.shown], "x": plane[:, 0], "y": plane[:, 1], "cluster": r.labels[r.shown]}
+        for r, plane in zip(results, principal_plane([r.view for r in results]), strict=True)
+    }
+
+
+def principal_plane(views: Sequence[Array]) -> list[Array]:
+    """Rows of each silo on the principal plane of the rows of all; the largest part of each axis is positive."""
+    E = np.vstack(same_width(views)).astype(np.float64)
     E -= E.mean(axis=0)
     _, _, axes = np.linalg.svd(E, full_matrices=False)
     axes = np.pad(axes, ((0, max(0, 2 - len(axes))), (0, 0)))[:2]
     axes *= np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1, 1)[:, None]
-    planes = np.split(E @ axes.T, np.cumsum([len(result.shown) for result in results])[:-1])
-    return {
-        r.silo.name: {"row": r.silo.rows[r.shown], "x": plane[:, 0], "y": plane[:, 1], "cluster": r.labels[r.shown]}
-        for r, plane in zip(results, planes, strict=True)
-    }
+    return np.split(E @ axes.T, np.cumsum([len(view) for view in views])[:-1])
 
 
 def schema_of(model: FMTC, run: Path) -> Schema | None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ..artifacts.runs import principal_plane
 from ..describe import Atlas, Explanation
 from ..errors import DataError
-from ..rows import is_mapping
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,14 +59,11 @@ def embedding(model: FMTC, X: Any = None, *, silos: Any = None, names: Mapping[i
     1
     """
     plt = _pyplot()
-    rows, labels = _rows_and_labels(model, X, silos)
+    rows, places, found = model._labelled(X, silos)
+    labels = {name: found[places[name]] for name in rows}
     rng = np.random.default_rng(0)
     chosen = {name: np.sort(rng.permutation(len(y))[:POINTS]) for name, y in labels.items()}
-    view = {name: model._models[name].plotted(rows[name][chosen[name]]) for name in rows}
-    E = np.vstack(list(view.values())).astype(np.float64)
-    mean = E.mean(axis=0)
-    _, _, axes = np.linalg.svd(E - mean, full_matrices=False)
-    axes = np.pad(axes, ((0, max(0, 2 - len(axes))), (0, 0)))[:2]
+    planes = principal_plane([model._models[name].plotted(rows[name][chosen[name]]) for name in rows])
     across = min(4, len(rows))
     down = -(-len(rows) // across)
     figure, grid = plt.subplots(
@@ -76,10 +73,10 @@ def embedding(model: FMTC, X: Any = None, *, silos: Any = None, names: Mapping[i
     for ax in grid.flat[len(rows) :]:
         ax.set_axis_off()
     filled = sorted({int(j) for y in labels.values() for j in np.unique(y)})
-    for ax, name in zip(grid.flat, rows, strict=False):
-        places, y = (view[name] - mean) @ axes.T, labels[name][chosen[name]]
+    for ax, name, plane in zip(grid.flat, rows, planes, strict=False):
+        y = labels[name][chosen[name]]
         for j in np.unique(y).tolist():
-            mine = places[y == j]
+            mine = plane[y == j]
             ax.scatter(*mine.T, s=9, alpha=0.85, linewidths=0, **_mark(j))
             ax.annotate(str(j), np.median(mine, axis=0), weight="bold", color=INK, ha="center", va="center")
         ax.set(xticks=[], yticks=[])
@@ -320,14 +317,6 @@ def _as_table(ax: Axes, columns: Sequence[str], rows: Sequence[str], title: str)
     ax.spines[:].set_visible(False)
     ax.set_title(title, size="medium", loc="left")
     return ax
-
-
-def _rows_and_labels(model: FMTC, X: Any, silos: Any) -> tuple[dict[str, Any], dict[str, Array]]:
-    X, silos = model._known_rows(X, silos)
-    found = model.predict(X, silos=silos)
-    flat = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
-    rows, places = model._divided(X, silos)
-    return rows, {name: flat[places[name]] for name in rows}
 
 
 def _mark(cluster: int) -> dict[str, Any]:

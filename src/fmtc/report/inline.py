@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import html
-import tempfile
 from collections.abc import Mapping
 from copy import copy
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..artifacts import runs
-from ..artifacts.files import write_file
+from ..artifacts.files import jsonable
+from ..artifacts.models import current_settings
 from ..describe import FEW, percents
 from ..describe.words import html_table
-from ..rows import is_mapping
 from ..tables import Silo
-from .page import needs_jinja, render
+from .page import needs_jinja, write_page
 from .rows import POINTS, study
-from .summary import summarise
+from .run import Run
+from .summary import summary_of
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
@@ -67,10 +68,7 @@ def write_report(
     """
     needs_jinja()
     path = Path(path)
-    X, silos = model._known_rows(X, silos)
-    found = model.predict(X, silos=silos)
-    rows, places = model._divided(X, silos)
-    flat = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
+    rows, places, flat = model._labelled(X, silos)
     columns = tuple(map(str, model.feature_names_in_)) if hasattr(model, "feature_names_in_") else None
     tables = [Silo(name, Xt, columns, np.arange(Xt.shape[0])) for name, Xt in rows.items()]
     F = getattr(model, "embedding_", None)
@@ -80,17 +78,16 @@ def write_report(
     results = runs.results(model, tables, POINTS, labels=[flat[places[name]] for name in rows])
     seconds = float(sum(record.seconds for record in model.run_.rounds))
     report = runs.report(model, results, files=[], as_published=False, seconds=seconds, notes=[])
-    details = study(model, results, embeddings=embeddings, gain=gain)
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        runs.write_run(run, False, model, results, report | {"details": details})
-        if names:
-            kept = runs.read_explanation(run)
-            assert kept is not None
-            runs.write_document(run / runs.EXPLANATION, kept.renamed(names).to_dict())
-        page = render(summarise(run) | {"title": path.stem})
+    explanation, atlas = runs.told(model, results, report)
+    explanation = explanation.renamed(names or {})
+    report["settings"] = current_settings(report["settings"])
+    report["projection"] = runs.projection(results)
+    report["details"] = study(model, results, embeddings=embeddings, gain=gain)
+    history = [asdict(record) for record in model.run_.rounds]
+    run = Run(path.stem, jsonable(report), model, jsonable(history), explanation, atlas.renamed(explanation.names),
+              model.n_features_in_, model.n_clusters_)  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, page.encode("utf-8", "replace"))
+    write_page(summary_of(run), path)
     return path
 
 

@@ -32,9 +32,9 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Run:
-    """What the folder of a run holds."""
+    """What is known of a run."""
 
-    folder: Path
+    title: str
     report: Mapping[str, Any]
     model: FMTC | None  # None at the coordinator
     history: Sequence[Mapping[str, Any]]
@@ -56,8 +56,7 @@ class Run:
     @property
     def held(self) -> dict[str, str | None]:
         """Silos that the server has limited, whose cluster numbers are not common, and which model each kept."""
-        lines = (self.report.get("trust") or {}).get("clients", ())
-        return {line["silo"]: line["kept"] for line in lines if line["held"]}
+        return {line["silo"]: line["kept"] for line in self.report["trust"]["clients"] if line["held"]}
 
     @property
     def names(self) -> list[str]:
@@ -69,6 +68,7 @@ class Run:
 
 def open_run(folder: Path, report: Mapping[str, Any]) -> Run:
     """The folder of a run, or of its coordinator, whose parts fit each other."""
+    title, history = folder.resolve().name, read_json(folder / "history.json", [ROUND])
     if report["kind"] == "fmtc consensus report":
         file = folder / "consensus.safetensors"
         arrays, _ = read_tensors(file)
@@ -79,17 +79,15 @@ def open_run(folder: Path, report: Mapping[str, Any]) -> Run:
             k, d = means.shape
         else:
             raise FileError(f"{file} is damaged: it holds no consensus")
-        history = read_json(folder / "history.json")
-        check_form(folder / "history.json", history, [ROUND])
         atlas = load_atlas(folder) if (folder / ATLAS).is_file() else None
-        return Run(folder, report, None, history, None, atlas, d, k)
+        return Run(title, report, None, history, None, atlas, d, k)
     model = load(folder / "model")
     explanation = read_explanation(folder)
     if explanation is None:
         raise FileError(f"{folder} does not say what its clusters are: it was written by an older version; fit again")
     _check_parts(folder / "report.json", report, model, explanation)
     atlas = load_atlas(folder)
-    return Run(folder, report, model, report["history"], explanation, atlas, report["n_features"], model.n_clusters_)
+    return Run(title, report, model, history, explanation, atlas, report["n_features"], model.n_clusters_)
 
 
 def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, explanation: Explanation) -> None:

@@ -66,10 +66,11 @@ def summarise(folder: str | Path) -> dict[str, Any]:
     '2 silos with 60 rows of 4 columns were divided into 2 clusters.'
     """
     folder = Path(folder)
-    return dict(jsonable(_summary(open_run(folder, read_report(folder)))))
+    return summary_of(open_run(folder, read_report(folder)))
 
 
-def _summary(run: Run) -> dict[str, Any]:
+def summary_of(run: Run) -> dict[str, Any]:
+    """`summarise` of a run that has been read."""
     report = run.report
     own = run.model is not None and of_one_silo(report)
     sizes = [line["cluster_sizes"] for line in report["silos"]] if run.model is not None else [[1]]
@@ -77,7 +78,7 @@ def _summary(run: Run) -> dict[str, Any]:
     found, clusters = ([], []) if run.explanation is None else _clusters(run.explanation, run.held)
     silos = _silos(run, clusters)
     summary = {
-        "title": run.folder.resolve().name,
+        "title": run.title,
         "n_clusters": run.k,
         "n_features": report.get("n_features", run.d),
         "n_rows": sum(line["rows"] or 0 for line in silos),
@@ -91,11 +92,11 @@ def _summary(run: Run) -> dict[str, Any]:
         "calibrated": run.view == "mixture",
         "history": run.history,
         "atlas": None if run.atlas is None else _atlas(run.atlas),
-        "trust": _trust(report.get("trust")),
+        "trust": _trust(report["trust"]),
         "points": _points(run),
-        "sent": report.get("sent", []),
-        "letters": _letters(report.get("sent", [])),
-        "seen": _seen(report.get("trust")),
+        "sent": report["sent"],
+        "letters": _letters(report["sent"]),
+        "seen": _seen(report["trust"]),
         "bytes_up": sum(line["bytes_up"] for line in run.history) if run.history else None,
         "bytes_down": sum(line["bytes_down"] for line in run.history) if run.history else None,
         "settings": _settings(report["settings"]),
@@ -105,12 +106,12 @@ def _summary(run: Run) -> dict[str, Any]:
         "absent": absences(run),
     }
     said = findings(run, summary) + ([f"C{empty[1:]}."] if empty else [])
-    return summary | {"words": said, "run_words": run_words(run, summary)}
+    return dict(jsonable(summary | {"words": said, "run_words": run_words(run, summary)}))
 
 
-def _trust(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Who pulls whom, with the shade of each cell; None for one silo, or where it was not kept."""
-    if found is None or len(found["clients"]) < 2:
+def _trust(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Who pulls whom, with the shade of each cell; None for one silo."""
+    if len(found["clients"]) < 2:
         return None
     pulls = found["influence"] or []
     most = max((value for row in pulls for value in row), default=0.0)
@@ -301,31 +302,29 @@ _MODES = {
 }
 
 
-def _seen(trust: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Who saw what, what was promised and what can be compared; None where it was not kept."""
-    if trust is None:
-        return None
-    words, promise = [_MODES[trust["mode"]]], trust.get("promise")
+def _seen(trust: Mapping[str, Any]) -> dict[str, Any]:
+    """Who saw what, what was promised and what can be compared."""
+    words, promise = [_MODES.get(trust["mode"], "")], trust["promise"]
     if promise:
         words.append(
             f"(ε = {promise['epsilon']:g}, δ = {promise['delta']:g}) for one record added or removed, for everything "
             f"that left in this run; ε = {promise['epsilon_replaced']:.3g} for a record replaced."
         )
-        worse = {int(c): float(e) for c, e in promise["epsilon_if_colluding"].items() if float(e) > promise["epsilon"]}
-        for c, epsilon in sorted(worse.items()):
-            grown = f"ε = {epsilon:.3g}" if epsilon < float("inf") else "there is no bound"
-            words.append(f"Against {c} silos that work together: {grown}.")
+        for c, epsilon in sorted(promise["epsilon_if_colluding"].items()):
+            if epsilon is None or epsilon > promise["epsilon"]:
+                grown = "there is no bound" if epsilon is None else f"ε = {epsilon:.3g}"
+                words.append(f"Against {c} silos that work together: {grown}.")
     budget = trust.get("budget")
     if budget:
         left = "no limit is set" if budget["left"] is None else f"{budget['left']:.3g} is left"
         words.append(f"In all private runs so far these rows have spent ε = {budget['spent']:.3g}; {left}.")
-    code = trust.get("roster", "")
+    code = trust["roster"]
     return {
         "mode": trust["mode"],
         "words": words,
         "roster": " ".join(code[at : at + 4] for at in range(0, len(code), 4)),
         "stages": (promise or {}).get("stages", []),
-        "heads": [{"silo": silo, "head": head} for silo, head in trust.get("heads", {}).items() if head],
+        "heads": [{"silo": silo, "head": head} for silo, head in trust["heads"].items() if head],
     }
 
 
@@ -366,7 +365,7 @@ def _reading_code(run: Run) -> tuple[list[str], list[str]]:
     if not files:
         names = ", ".join(f"{name!r}: ..." for name in run.names)
         return [], [f"X = {{{names}}}  # the rows of each silo"]
-    reading = Reading.from_dict(run.report.get("reading") or run.details.get("reading") or {})
+    reading = Reading.from_dict(run.report["reading"])
     how = f", {reading!r}" if reading.said() else ""
     remark = "" if how else "  # and the columns that are not features: Reading(label_column=..., drop=[...])"
     return [f"from fmtc.tables import {'Reading, ' if how else ''}read_silos"], [
