@@ -497,7 +497,7 @@ def test_texts_send_the_counts_of_their_words(tmp_path, view):
     assert [line["field"] for line in summary["sent"] if line["phase"] == "moments"] == ["n_samples", "document_counts"]
     loop = "round" if summary["view"] == "graph" else "em"
     assert loop in {line["phase"] for line in summary["sent"]}
-    averages = loop == "round" and "tensor" not in view
+    averages = loop == "round" and "coupling=tensor" not in view
     assert any("Rows are texts: all silos share one projection." in said for said in summary["run_words"]) == averages
     report = (tmp_path / "run" / "report.json").read_text()
     assert json.loads(report, parse_constant=pytest.fail)["coupling"] == ("average" if averages else None)

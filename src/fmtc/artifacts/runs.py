@@ -240,7 +240,7 @@ def report(
     dict
         Ready for `write_run`; the lines of the silos are in "silos", their mean in "mean".
     """
-    shared = getattr(model, "_shared", None)
+    shared = model._fitted.shared
     return {
         "kind": "fmtc report",
         "schema": REPORT_FORMAT,
