@@ -92,7 +92,7 @@ def test_all_silos_together_see_more_than_one(model):
     rng = np.random.default_rng(6)
     batch = {cid: np.vstack([NEW[cid][:40], UNKNOWN + rng.normal(size=(20, 6))]) for cid in SILOS}
     found = model.drift(batch)
-    assert [silo.client for silo in found.silos] == ["north", "south"]
+    assert [silo.silo for silo in found.silos] == ["north", "south"]
     assert found.p_value == combined([silo.p_value for silo in found.silos])[0]
     assert found["north"].n == 60 and found["north"].expected == pytest.approx(0.1, abs=0.02)
     assert "all 2 silos together" in str(found)

@@ -477,13 +477,13 @@ def test_the_page_says_what_each_field_can_tell(either):
         assert f"{letter} stands for {what}" in words
 
 
-def test_settings_are_those_of_fmtc_and_then_of_its_solver(home, tmp_path):
+def test_settings_are_those_of_fmtc_and_then_of_its_views(home, tmp_path):
     files = sorted(home.glob("silo*.csv"))
     fmtc_ok("fit", *files, "--drop", "id", "--drop", "class", "-k", 3, "--max-iter", 2, "--set", "ridge=0.5", "-q",
             "--as-published", "--out", tmp_path / "run")  # fmt: skip
     summary = summarise(tmp_path / "run")
     names = {(line["of"], line["name"]) for line in summary["settings"]}
-    plain = set(FMTC().get_params()) - {"solver"} | {"as_published"}
+    plain = set(FMTC().get_params()) - {"graph", "mixture"} | {"as_published"}
     assert names == {("FMTC", name) for name in plain} | {("Graph", name) for name in Graph().get_params()}
     changed = {line["name"] for line in summary["settings"] if line["changed"]}
     assert {"n_clusters", "max_iter", "ridge", "align", "rho", "as_published"} <= changed

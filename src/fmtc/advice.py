@@ -115,7 +115,7 @@ class Advice:
         }  # fmt: skip
 
 
-def advice_of(found: Mapping[str, Array], client_ids: Sequence[str]) -> Advice:
+def advice_of(found: Mapping[str, Array], silos: Sequence[str]) -> Advice:
     """The advice that the evidence of all silos comes to.
 
     Parameters
@@ -123,7 +123,7 @@ def advice_of(found: Mapping[str, Array], client_ids: Sequence[str]) -> Advice:
     found : mapping of str to array
         What `fmtc.protocol.advice` has collected: ``ks`` (v,), ``sizes`` and ``parts`` (m,), ``eigenvalues`` (m, e)
         and ``n_features`` (1,).
-    client_ids : sequence of str
+    silos : sequence of str
         The silos, in the order of ``sizes``.
 
     Examples
@@ -154,7 +154,7 @@ def advice_of(found: Mapping[str, Array], client_ids: Sequence[str]) -> Advice:
         chosen, low, high = largest, min(largest, int(near.min())), max(largest, int(near.max()))
     n, is_table = int(found["sizes"].min()), int(found["n_features"][0]) <= TABLE
     verdict = FEW if n < ROWS_FOR_EACH * low else RANGE
-    of_each = dict(zip(client_ids, steps, strict=True))
+    of_each = dict(zip(silos, steps, strict=True))
     return Advice(chosen, low, high, verdict, signals, n, is_table, ks, gap, of_each)
 
 

@@ -23,7 +23,7 @@ FEW = 50  # rows of a batch below which small changes do not show
 class SiloDrift:
     """Whether a batch of new rows of one silo still is what its model was made for."""
 
-    client: str
+    silo: str
     p_value: float  # small: rows fit less well than the silo's own did when its model had not seen them
     share_low: float  # rows of the batch that fit less well than nine of ten calibrated ones
     expected: float  # the same share without drift
@@ -33,7 +33,7 @@ class SiloDrift:
     def __str__(self) -> str:
         few = f"; with fewer than {FEW} rows only large changes show" if self.n < FEW else ""
         return (
-            f"{self.client}: {self.verdict} (p = {_short(self.p_value)}; {100 * self.share_low:.0f} % of "
+            f"{self.silo}: {self.verdict} (p = {_short(self.p_value)}; {100 * self.share_low:.0f} % of "
             f"{self.n:,} row{'s' if self.n != 1 else ''} fit badly, {100 * self.expected:.0f} % expected{few})"
         )
 
@@ -63,9 +63,9 @@ class Drift:
         """As JSON has it."""
         return asdict(self)
 
-    def __getitem__(self, client: str) -> SiloDrift:
+    def __getitem__(self, silo: str) -> SiloDrift:
         """The result of one silo."""
-        return {silo.client: silo for silo in self.silos}[client]
+        return {one.silo: one for one in self.silos}[silo]
 
     def __str__(self) -> str:
         lines = [str(silo) for silo in self.silos]
@@ -81,7 +81,7 @@ def _short(p: float) -> str:
     return f"{p:.2g}" if p >= 1e-4 else "below 0.0001"
 
 
-def silo_drift(client: str, X: Any, model: ClientModel, level: float = LEVEL) -> SiloDrift:
+def silo_drift(silo: str, X: Any, model: ClientModel, level: float = LEVEL) -> SiloDrift:
     """The test of one silo's new rows."""
     known, n = model.calibrated(), X.shape[0]
     fit, threshold = known.fit(model.row_scores(X)), known.quantiles[4, LOW - 1]
@@ -92,7 +92,7 @@ def silo_drift(client: str, X: Any, model: ClientModel, level: float = LEVEL) ->
     else:
         expected = float(np.mean(known.fits < threshold))
         p = low_test(fit, known.fits)
-    return SiloDrift(client, p, low / n, expected, n, DRIFT if p <= level else NO_DRIFT)
+    return SiloDrift(silo, p, low / n, expected, n, DRIFT if p <= level else NO_DRIFT)
 
 
 def together(silos: Sequence[SiloDrift], level: float = LEVEL) -> Drift:

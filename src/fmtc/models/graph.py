@@ -151,9 +151,9 @@ class GraphModel(ClientModel):
         """Scores and density of the direction, and log of the length; with unit centres the largest cosine is both."""
         scores, Z, length = self._scored(X)
         if self.precision is None:
-            return base.as_row_scores(scores, scores.max(axis=1), length)
+            return base.as_row_scores(scores, scores.max(axis=1), np.log(length))
         density = posteriors(scores)[1] - 0.5 * np.einsum("ij,ij->i", Z @ self.precision, Z)
-        return base.as_row_scores(scores, density, length)
+        return base.as_row_scores(scores, density, np.log(length))
 
     @property
     def low_only(self) -> bool:
@@ -166,7 +166,7 @@ class GraphModel(ClientModel):
         return 1.0 if self.precision is not None else max(self.spread / np.isfinite(self.log_shares).sum(), 1e-12)
 
     def _scored(self, X: Any) -> tuple[Array, Array, Array]:
-        """Score of each cluster, projections of length 1 and log of their lengths; (n, k), (n, k), (n,)."""
+        """Score of each cluster, projections at length 1 and the lengths that they had; (n, k), (n, k), (n,)."""
 
         def projected(block: Any) -> Array:
             mean = None if self.mean is None else to_device_of(self.mean, block)
@@ -175,7 +175,7 @@ class GraphModel(ClientModel):
 
         Y, (V, c) = base.blockwise(self.design(X), self.keep, projected), self._linear()
         Z, norm = Y[:, :-1] / Y[:, -1:], Y[:, -1]
-        return Z @ V + c, Z, np.log(norm)
+        return Z @ V + c, Z, norm
 
     def _linear(self) -> tuple[Array, Array]:
         """V and c: scores of a projection y of length 1 are y V + c, but for what all clusters share."""
@@ -284,11 +284,7 @@ class GraphModel(ClientModel):
             rows = w("Sub", rows, w.numbers(self.mean))
         unit = w.unit_rows(w("MatMul", rows, w.numbers(self.W)))
         V, c = self._linear()
-        if self.precision is None:  # scores and what is allowed, times how sharp clusters are
-            scores = w("Mul", w("MatMul", unit, w.numbers(V)), w.numbers(1 / self._variance))
-            scores = scores if self.lacks is None else w("Add", scores, w.numbers(c))
-        else:
-            scores = w("Add", w("MatMul", unit, w.numbers(V)), w.numbers(c))
+        scores = w("Add", w("MatMul", unit, w.numbers(V / self._variance)), w.numbers(c))
         return Drawn(scores, columns, missing, levels)
 
 

@@ -15,7 +15,7 @@ from ..kernels.scaling import Scaling, shiftable
 from ..mixture.cells import Cells, Scaled, level_parts, posteriors
 from ..mixture.steps import Personal, log_shares, row_scores
 from . import base
-from .base import BLOCK, LATER, ClientModel, Drawn, Member, Parts, Presence, Steps, Units
+from .base import LATER, ClientModel, Drawn, Member, Parts, Presence, Steps, Units
 
 Array = np.ndarray
 
@@ -55,10 +55,7 @@ class Frame:
         """Rows as the mixture reads them."""
         (n, d), levels = X.shape, self.sizes
         if self.axes is not None:
-            Z = np.empty((n, self.axes.shape[1]))
-            step = n if sp.issparse(X) and self.shift is None else BLOCK
-            for begin in range(0, n, max(step, 1)):
-                Z[begin : begin + step] = self.scaled(X[begin : begin + step]) @ self.axes
+            Z = base.blockwise(X, None, lambda block: self.scaled(block) @ self.axes)
             return Cells(Z if self.origin is None else Z - self.origin, np.zeros((n, 0), np.int64))
         numbers = np.array([j for j in range(d) if not (levels and levels[j])], dtype=np.int64)
         stretch, shift = self.units(len(numbers))

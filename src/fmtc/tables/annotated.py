@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -156,26 +157,30 @@ def _opened(path: Path, mode: str = "r") -> Iterator[Any]:
 
 def _matrix(path: Path, source: Any, check_memory: Callable[[Path, int], None]) -> Any:
     if not hasattr(source, "keys"):
-        if len(source.shape) != 2:
-            raise DataError(f"{path} holds an array of shape {source.shape}; fmtc needs 2 dimensions, one line per row")
-        check_memory(path, int(source.shape[0]) * int(source.shape[1]) * 8)
-        return _floats(source[:])
+        check_memory(path, 8 * math.prod(map(int, source.shape)))
+        return as_numbers(path, source[:])
     kind = str(source.attrs.get("encoding-type", ""))
     shape = tuple(int(side) for side in source.attrs.get("shape", ()))
     if len(shape) != 2 or not kind.startswith(("csr", "csc")):
         raise DataError(f"{path}: its matrix is of kind {kind!r}; fmtc reads dense, csr and csc matrices")
     check_memory(path, 12 * int(source["data"].shape[0]))
     make = sp.csr_array if kind.startswith("csr") else sp.csc_array
-    X = sp.csr_array(make((_floats(source["data"][:]), source["indices"][:], source["indptr"][:]), shape=shape))
-    X.check_format(full_check=True)
-    X.sum_duplicates()
+    return as_numbers(path, make((source["data"][:], source["indices"][:], source["indptr"][:]), shape=shape))
+
+
+def as_numbers(path: Path, X: Any) -> Any:
+    """A matrix of a file as one of numbers, dense or a csr_array; single precision stays."""
+    if X.ndim != 2:
+        raise DataError(f"{path} holds an array of shape {X.shape}; fmtc needs 2 dimensions, one line per row")
+    if X.dtype.kind not in "fiub":
+        raise DataError(f"{path} holds values of type {X.dtype}; fmtc needs real numbers")
+    X = X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
+    if sp.issparse(X):
+        if hasattr(X, "check_format"):  # before it is converted: indices out of range would end the process
+            X.check_format(full_check=True)
+        X = sp.csr_array(X)
+        X.sum_duplicates()
     return X
-
-
-def _floats(values: Array) -> Array:
-    if values.dtype.kind not in "fiub":
-        raise DataError(f"a matrix holds values of type {values.dtype}; fmtc needs real numbers")
-    return values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False)
 
 
 def _frame(path: Path, file: Any, name: str) -> tuple[list[str], pl.DataFrame]:

@@ -80,7 +80,8 @@ class Columns:
         if (found := odd(name, {"": column}, lambda _, row: self.place(row))) is not None:
             return replace(found, code="codes") if found.code == "strays" else found
         words = column.cast(pl.String).drop_nulls()
-        return Finding.of_column("no numbers", name, example=words.filter(numbers_in(words)[1])[0])
+        strange = words.filter(numbers_in(words)[1])
+        return Finding.of_column("no numbers", name, example=(strange if len(strange) else words)[0])
 
     @property
     def n_rows(self) -> int:

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from rich.filesize import decimal
 
 from ..errors import DataError, listed
-from .annotated import read_h5ad
+from .annotated import as_numbers, read_h5ad
 from .delimited import SEPARATORS, check_header, check_names, layout_of, read_delimited
 from .reading import Reading
 
@@ -240,7 +240,7 @@ def _read_array(path: Path) -> Any:
         with path.open("rb") as stream:
             _check_memory(path, _Header.read(stream, path.stat().st_size).in_memory)
             stream.seek(0)
-            return _as_numbers(path, np.load(stream, allow_pickle=False))
+            return as_numbers(path, np.load(stream, allow_pickle=False))
     with zipfile.ZipFile(path) as archive:
         keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         is_sparse = {"format", "shape", "data"} <= set(keys)
@@ -249,7 +249,7 @@ def _read_array(path: Path) -> Any:
             with archive.open(f"{key}.npy") as stream:
                 headers[key] = _Header.read(stream, archive.getinfo(f"{key}.npy").file_size)
     if is_sparse:
-        return _as_numbers(path, _read_sparse(path, headers))
+        return as_numbers(path, _read_sparse(path, headers))
     flat = [key for key, header in headers.items() if len(header.shape) == 2 or key == "X"]
     if len(flat) != 1:
         raise DataError(
@@ -258,10 +258,10 @@ def _read_array(path: Path) -> Any:
         )
     _check_inflated(path, headers[flat[0]].in_memory)
     with np.load(path, allow_pickle=False) as arrays:
-        return _as_numbers(path, arrays[flat[0]])
+        return as_numbers(path, arrays[flat[0]])
 
 
-def _read_sparse(path: Path, headers: Mapping[str, _Header]) -> sp.csr_array:
+def _read_sparse(path: Path, headers: Mapping[str, _Header]) -> Any:
     """The matrix that `scipy.sparse.save_npz` wrote. Its shape alone needs a number for each row and column."""
     _check_inflated(path, sum(header.n_bytes for header in headers.values()))
     with np.load(path, allow_pickle=False) as arrays:
@@ -269,10 +269,7 @@ def _read_sparse(path: Path, headers: Mapping[str, _Header]) -> sp.csr_array:
     if len(shape) != 2 or min(shape) < 0:
         raise DataError(f"{path} holds an array of shape {tuple(shape)}; fmtc needs 2 dimensions, one line per row")
     _check_inflated(path, 8 * sum(shape))
-    X = sp.csr_array(sp.load_npz(path))
-    X.check_format(full_check=True)
-    X.sum_duplicates()
-    return X
+    return sp.load_npz(path)
 
 
 @dataclass(frozen=True)
@@ -338,14 +335,6 @@ def _memory() -> float:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return float("inf")
-
-
-def _as_numbers(path: Path, X: Any) -> Any:
-    if X.ndim != 2:
-        raise DataError(f"{path} holds an array of shape {X.shape}; fmtc needs 2 dimensions, one line per row")
-    if X.dtype.kind not in "fiub":
-        raise DataError(f"{path} holds values of type {X.dtype}; fmtc needs real numbers")
-    return X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
 
 
 _READERS: dict[str, Callable[[Path], Any]] = {

@@ -235,27 +235,25 @@ def _odd(answers: Mapping[Key, Hashable]) -> dict[Key, Key]:
 
 def _by_itself(silo: str, said: Surveyed, n_clusters: int, complete: bool) -> Iterator[Finding]:
     """What would stop a run, whatever the others have."""
-    kinds = said.kinds
-    if said.counts is None:  # a run with privacy: what columns are called and what they hold is all that is known
-        for code, kind in (("no name", Kind.NAMELESS), ("empty", Kind.NOTHING), ("identifier", Kind.IDENTIFIERS)):
-            severity = ERROR if code != "empty" or complete else NOTE
-            for place in np.flatnonzero(kinds == kind).tolist():
-                yield Finding(silo, code, severity, place, number=float(kind))
-        return
-    n, counts, missing = said.n_samples or 0, said.counts, _known(said.missing)
-    needed = max(2, n_clusters + 1)
-    if n < needed:
-        yield Finding(silo, "few rows", ERROR, place=needed, number=float(n))
-    numbers = (kinds == Kind.NUMBERS) | (kinds == Kind.SPARSE)
-    empty = (kinds == Kind.NOTHING) | (numbers & (missing == n))
-    gaps = ERROR if complete else NOTE
-    for code, severity, where, number in (
+    kinds, gaps = said.kinds, ERROR if complete else NOTE
+    found = [
         ("no name", ERROR, kinds == Kind.NAMELESS, kinds),
-        ("empty", gaps, empty, missing),
-        ("missing", gaps, (numbers | (kinds == Kind.CATEGORY)) & ~empty & (missing > 0), missing),
-        ("infinite", ERROR, numbers & (n - counts - missing > 0), n - counts - missing),
         ("identifier", ERROR, kinds == Kind.IDENTIFIERS, kinds),
-    ):
+    ]
+    if said.counts is None:  # a run with privacy: what columns are called and what they hold is all that is known
+        found.append(("empty", gaps, kinds == Kind.NOTHING, kinds))
+    else:
+        n, counts, missing, needed = said.n_samples or 0, said.counts, _known(said.missing), max(2, n_clusters + 1)
+        if n < needed:
+            yield Finding(silo, "few rows", ERROR, place=needed, number=float(n))
+        numbers = (kinds == Kind.NUMBERS) | (kinds == Kind.SPARSE)
+        empty, infinite = (kinds == Kind.NOTHING) | (numbers & (missing == n)), n - counts - missing
+        found += [
+            ("empty", gaps, empty, missing),
+            ("missing", gaps, (numbers | (kinds == Kind.CATEGORY)) & ~empty & (missing > 0), missing),
+            ("infinite", ERROR, numbers & (infinite > 0), infinite),
+        ]
+    for code, severity, where, number in found:
         for place in np.flatnonzero(where).tolist():
             yield Finding(silo, code, severity, place, number=float(number[place]))
 
