@@ -18,7 +18,7 @@ from tests.describe.test_clusters import assert_names_agree
 from tests.views import FEW, graph_view
 
 import fmtc
-from fmtc import FMTC, Graph, write_report
+from fmtc import FMTC, Graph, Privacy, write_report
 from fmtc.artifacts import runs
 from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
@@ -266,6 +266,19 @@ def consensus(make_federation, tmp_path, request):
     folder, model = tmp_path / "consensus", FMTC(3, max_iter=4, view=request.param, scale="global")
     write_consensus(Words(quiet=True), folder, False, model, tmp_path / RESULT, {"federation": "study"})
     return folder
+
+
+def test_the_coordinator_of_a_private_run_has_a_page(tmp_path, rng):
+    data = {name: rng.uniform(-1, 1, size=(200, 3)) for name in "abc"}
+    model = FMTC(2, privacy=Privacy(8.0, bounds=(-1, 1), accept_weak=True), random_state=0)
+    settings = model._settings()
+    method = view_method(settings.view, settings.privacy)
+    result = run(LocalTransport(data, settings, method=method), settings, method=method)
+    write_record(RunSpec("1", settings, tmp_path, method_name=method.name), result)
+    write_consensus(Words(quiet=True), tmp_path / "led", False, model, tmp_path / RESULT, {"federation": "study"})
+    summary = summarise(tmp_path / "led")
+    assert summary["words"][0] == "3 silos were divided into 2 clusters."
+    assert summary["absent"]["points"] in render(summary)
 
 
 def test_the_atlas_is_a_table_of_concepts_by_silos(either):

@@ -84,7 +84,7 @@ ANY_REPORT = {
         {"phase": str, "field": str, "what": str, "tells": str, "shape": str, "times": COUNT, "bytes": COUNT}
     ],
     "n_iter": COUNT,
-    "view": str,
+    "view?": str,
     "view_reason?": str,
     "scaled?": bool,
     "coupling?": (str, None),
