@@ -52,7 +52,7 @@ KERNELS = tests/linalg tests/kernels tests/mixture tests/conformance/test_coupli
 FITS = $(addprefix tests/test_estimator.py::test_, shapes_of_the_textbooks a_large_cluster_beside_small_ones \
 	predict_on_the_training_rows_is_labels predict_is_labels_where_rows_repeat_and_clusters_stay_empty \
 	a_row_does_not_care_about_its_batch probabilities_agree_with_predict_up_to_the_border \
-	probabilities_of_a_mixture_agree_with_predict_up_to_the_border numbers_are_canonical \
+	numbers_are_canonical \
 	one_client_numbers_its_clusters_by_size same_seed_same_bytes_whatever_n_jobs rounded_messages_change_next_to_nothing \
 	one_silo_is_spectral_clustering_with_predict missing_cells_are_no_shapes the_graph_view_is_the_same_whoever_chose_it)
 

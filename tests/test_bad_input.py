@@ -324,6 +324,10 @@ def test_weights_are_by_name(weights):
 def test_weights_are_numbers(weight, view):
     with pytest.raises(InputError, match="silo_weights"):
         quick(view=view).fit({"a": X, "b": OTHER}, silo_weights={"a": weight, "b": 1.0})
+
+
+@pytest.mark.parametrize("view", ["auto", "graph", "mixture"])
+def test_weights_are_of_all_silos_and_no_others(view):
     for names in (("a",), ("a", "c"), ("a", "b", "c")):
         with pytest.raises(InputError, match=r"silo_weights .*'[bc]'"):
             quick(view=view).fit({"a": X, "b": OTHER}, silo_weights=dict.fromkeys(names, 1.0))

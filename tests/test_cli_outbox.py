@@ -37,7 +37,9 @@ def run(tmp_path_factory):
     for name in ("north", "south"):
         np.save(folder / f"{name}.npy", rng.normal(size=(30, 4)))
         files.append(folder / f"{name}.npy")
-    done = fmtc_run("fit", *files, "-k", 2, "--max-iter", 3, "--tol", 0, "-q", "--out", folder / "run")
+    done = fmtc_run(
+        "fit", *files, "-k", 2, "--max-iter", 3, "--set", "n_init=2", "--tol", 0, "-q", "--out", folder / "run"
+    )
     assert done.exit_code == 0, done.output
     return folder / "run"
 

@@ -58,6 +58,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
+SHORT = ("--max-iter", 2, "--set", "n_init=1")
 FIT = ("fit", "north.csv", "south.csv", "-k", 2, "--max-iter", 1, "--scale", "global", "--set", "n_init=2")
 
 
@@ -263,11 +264,11 @@ def test_identifiers_of_real_patients_do_not_decide(home):
 def test_a_column_that_decides_alone_is_noted(home):
     data = load_wine()
     pl.DataFrame(data.data, schema=list(data.feature_names)).write_csv("wine.csv")
-    done = run("fit", "wine.csv", "-k", 3, "--max-iter", 2, "--scale", "none", "--out", "run")
+    done = run("fit", "wine.csv", "-k", 3, *SHORT, "--scale", "none", "--out", "run")
     assert any(
         re.match(r"'proline' is 99\.\d % of the variance .*--scale global.*--drop", note) for note in notes(done)
     )
-    done = run("fit", "wine.csv", "-k", 3, "--max-iter", 2, "--scale", "global", "--out", "run2")
+    done = run("fit", "wine.csv", "-k", 3, *SHORT, "--scale", "global", "--out", "run2")
     assert not any("variance" in note for note in notes(done))
     assert "99.8 % of the variance" in run("check", "wine.csv", "--scale", "none").stderr
     assert "variance" not in run("check", "wine.csv").stderr
@@ -513,14 +514,14 @@ def test_free_text_is_not_dropped_in_silence(tickets):
     assert run("check", "tickets.csv", *drop).exit_code == 0
     others = ("--drop", "office", "--drop", "wait", "--label-column", "topic")
     assert run("check", "tickets.csv", *text, *others).exit_code == 0
-    done = run("fit", "tickets.csv", "-k", 3, *text, *others, "--max-iter", 2, "--out", "run")
+    done = run("fit", "tickets.csv", "-k", 3, *text, *others, *SHORT, "--out", "run")
     assert not notes(done)
     with pytest.raises(fmtc.errors.DataError, match=r"holds free text .*hashed_counts.*drop\(columns='what happened'"):
         FMTC(3).fit(pl.read_csv("tickets.csv"))
 
 
 def test_the_answer_is_asked_for(tickets):
-    command = ("fit", "tickets.csv", "-k", 2, "--max-iter", 2, "--drop", "what happened", "--out", "run", "--force")
+    command = ("fit", "tickets.csv", "-k", 2, *SHORT, "--drop", "what happened", "--out", "run", "--force")
     (question,) = [note for note in notes(run(*command)) if note.startswith("is 'topic' the answer?")]
     leave, keep = (shlex.split(found) for found in re.findall(r"\((--[^()]*)\)", question))
     assert not any("answer" in note for note in notes(run(*command, *keep)))

@@ -427,11 +427,11 @@ def test_probabilities_sum_to_one_and_agree_with_predict(model, dtype, exponent,
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_probabilities_agree_with_predict_up_to_the_border(dtype):
+@pytest.mark.parametrize("make", [short, partial(FMTC, view="mixture", max_iter=3, random_state=0, mixture=FEW)])
+def test_probabilities_agree_with_predict_up_to_the_border(make, dtype):
     """Halve the way between two rows of different clusters until no number lies between."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 6)).astype(dtype)
-    model = short(4).fit(X)
+    X = np.random.default_rng(0).normal(size=(300, 6)).astype(dtype)
+    model = make(4).fit(X)
     a, b = X[:150].copy(), X[150:].copy()
     label = model.predict(a)
     for _ in range(60):
@@ -718,23 +718,6 @@ def test_silo_weights_are_relative_and_decide_the_ridge():
         W = short(max_iter=1, align=False).fit(DATA, silo_weights=weights).projections_["north"]
         right_side.append(gram @ W + 0.03 / 3 * (weight + 2) / weight * W)
     assert_allclose(right_side[1:], [right_side[0]] * 2, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("weights", "named"),
-    [
-        ({"north": 1, "south": 1}, "'west'"),
-        ({"north": 1, "south": 1, "west": 1, "east": 1}, "'east'"),
-        ({"north": 1, "south": 1, "west": 0}, "silo_weights"),
-        ({"north": 1, "south": 1, "west": -1}, "silo_weights"),
-        ({"north": 1, "south": 1, "west": np.nan}, "silo_weights"),
-        ({"north": 1, "south": 1, "west": np.inf}, "silo_weights"),
-        ({"north": 1, "south": 1, "west": "heavy"}, "silo_weights"),
-    ],
-)
-def test_silo_weights_that_make_no_sense(weights, named):
-    with pytest.raises(ValueError, match=named):
-        short().fit(DATA, silo_weights=weights)
 
 
 def test_verbose_speaks_on_standard_error_and_else_nobody(capsys):
@@ -1040,20 +1023,6 @@ def test_probabilities_and_distances_are_those_of_the_mixture_of_columns():
     single = model.transform(new.astype(np.float32))
     assert single.dtype == model.predict_proba(new.astype(np.float32)).dtype == np.float32
     assert_allclose(single, expected, rtol=1e-4)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_probabilities_of_a_mixture_agree_with_predict_up_to_the_border(dtype):
-    X = np.random.default_rng(0).normal(size=(300, 6)).astype(dtype)
-    model = FMTC(4, view="mixture", max_iter=3, random_state=0, mixture=FEW).fit(X)
-    a, b = X[:150].copy(), X[150:].copy()
-    label = model.predict(a)
-    for _ in range(60):
-        middle = (a + b) / 2
-        same = (model.predict(middle) == label)[:, None]
-        a, b = np.where(same, middle, a), np.where(same, b, middle)
-    for rows in (a, b):
-        assert_array_equal(model.predict_proba(rows).argmax(axis=1), model.predict(rows))
 
 
 # -------------------------------------------------------------------------- labels against the graph they were made of

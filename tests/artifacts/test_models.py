@@ -72,9 +72,10 @@ def test_a_loaded_model_answers_the_same_bytes(kind, tmp_path):
             assert (now[cid].dtype, now[cid].tobytes()) == (then[cid].dtype, then[cid].tobytes())
     assert again.score(data) == model.score(data)
     assert again.get_params() == model.get_params()
-    assert again.graph == Graph(n_init=2, lift=False)
+    assert again.graph == Graph(coupling="subspace", n_init=2, lift=False)
     assert again.run_.rounds == model.run_.rounds
-    for name in ("client_ids_", "n_features_in_", "n_iter_", "converged_", "stopped_because_"):
+    assert again.run_.stopped_because == model.run_.stopped_because
+    for name in ("silos_", "n_features_in_", "n_iter_", "converged_"):
         assert getattr(again, name) == getattr(model, name)
     assert hasattr(again, "feature_names_in_") == (kind == "named")
     if kind == "named":
@@ -123,7 +124,7 @@ def test_an_existing_folder_is_refused_unless_told(model, folder):
         other.save(folder)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
     other.save(str(folder), overwrite=True)
-    assert fmtc.load(str(folder)).beta == 0.5
+    assert fmtc.load(str(folder)).graph.beta == 0.5
     assert [p.name for p in folder.parent.iterdir()] == ["model"]
 
 
@@ -207,9 +208,9 @@ DAMAGE = {  # what is done to the folder, and the file that the error names
     "no params": (edit(params=...), "model.json"),
     "wrong setting": (edit(params={"n_clusters": 4, "view": "graph", "ridge": -1}), "ridge"),
     "params a list": (edit(params=[1]), "model.json"),
-    "no clients": (edit(silos={}), "model.json"),
-    "clients a list": (edit(silos=["berlin"]), "model.json"),
-    "client without a file": (edit(silos={"berlin": {}}), "model.json"),
+    "no clients": (edit(**{"clients": {}}), "model.json"),
+    "clients a list": (edit(**{"clients": ["berlin"]}), "model.json"),
+    "client without a file": (edit(**{"clients": {"berlin": {}}}), "model.json"),
     "features in words": (edit(n_features_in="many"), "model.json"),
     "fewer features": (edit(n_features_in=D - 1), "11"),
     "more clusters": (edit(k=5), "5"),

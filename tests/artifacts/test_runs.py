@@ -52,21 +52,8 @@ def test_a_caller_of_these_functions_leaves_the_folder_of_fit(files, tmp_path):
     silos = silos_of(files)
     model = FMTC(3, max_iter=5, random_state=0, mixture=FEW).fit({silo.name: silo.X for silo in silos})
     report = write(tmp_path / "mine", files, model, silos)
-    fit = [
-        "fit",
-        *files,
-        "--id-column",
-        "id",
-        "--label-column",
-        "class",
-        "-k",
-        3,
-        "--max-iter",
-        5,
-        "--set",
-        "n_init=2",
-        "--out",
-    ]
+    ids = ["--id-column", "id", "--label-column", "class"]
+    fit = ["fit", *files, *ids, "-k", 3, "--max-iter", 5, "--set", "n_init=2", "--out"]
     done = CliRunner().invoke(main_group, [str(word) for word in [*fit, tmp_path / "fit"]])
     assert done.exit_code == 0, done.output
     kept = {file.relative_to(tmp_path / "fit") for file in (tmp_path / "fit").glob("**/*")}

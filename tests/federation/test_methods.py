@@ -10,10 +10,9 @@ from dataclasses import replace
 import pytest
 from numpy.testing import assert_array_equal
 
-from fmtc import FMTC, Privacy
+from fmtc import FMTC, Privacy, advise, federate
 from fmtc.advice import advice_of
 from fmtc.errors import RefusedError, TrustError
-from fmtc.estimator import advised
 from fmtc.privacy.ledger import LEDGER, read_lines
 from fmtc.protocol.advice import advice_settings
 from fmtc.protocol.method import view_method
@@ -30,20 +29,23 @@ def test_a_method_that_nobody_knows_is_refused(simulation):
         simulation.run(Settings(4), method_name="fed-unknown")
 
 
-@pytest.mark.filterwarnings("ignore:the number of clusters is not clear")
 def test_advice_on_the_number_of_clusters_is_that_of_one_process(simulation, data):
-    model = FMTC(view="graph", random_state=SEED)
-    settings = advice_settings(model._settings(n_clusters=2), (2, 6))
-    outcome = simulation.run(settings, method_name="fmtc-advice")
-    there, here = advice_of(outcome.common, outcome.client_ids), model.advise(data, k_range=(2, 6))
+    model = FMTC("2..6", view="graph", random_state=SEED)
+    outcome = simulation.run(advice_settings(model._settings(n_clusters=2), (2, 6)), method_name="fmtc-advice")
+    there, here = advice_of(outcome.common, outcome.client_ids), advise(data, model=model)
     assert there.to_dict() == here.to_dict()  # equal, not close
     assert outcome.kept == {}  # a silo has no result of it, and waits for a run
     assert not [path for kit in simulation.kits.values() for path in (kit.path / STATES).rglob(RESULT)]
     assert {line["phase"] for line in outcome.ledgers["a"]} >= {"hello", "spectrum"}
-    before = advised(model.set_params(n_clusters="2..6"), simulation)
-    assert model.run_.advice.chosen == here.chosen
-    assert set(before[0]) == set(data)
-    assert {line.phase for line in before[1]} >= {"hello", "spectrum"}
+
+
+@pytest.mark.usefixtures("simulated")
+def test_a_federation_that_is_advised_counts_what_left_for_it(data):
+    with pytest.warns(UserWarning, match="the number of clusters is not clear"):
+        model = federate(data, FMTC("2..6", view="graph", random_state=SEED, max_iter=1))
+    assert model.run_.advice.chosen == model.n_clusters_
+    assert {line.phase for line in model.run_.received} >= {"hello", "spectrum", "round"}
+    assert {line["phase"] for line in model.run_.ledgers["a"].lines()} >= {"hello", "spectrum", "round"}
 
 
 # ----------------------------------------------------------------------------- secure sums and differential privacy

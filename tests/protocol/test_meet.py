@@ -221,7 +221,7 @@ def test_rows_of_silos_that_lack_concepts_have_a_confidence(final):
 
 
 def test_what_comes_after_a_run_knows_who_lacks_what(model, tmp_path):
-    with pytest.raises(ValueError, match="lacks some"):
+    with pytest.raises(ValueError, match="lacks clusters"):
         model.update({"east": DATA["east"]})
     with pytest.raises(TrustError, match="fewer than 3 silos have cluster"):  # south and north only have two of them
         model.publish(tmp_path / "kit")

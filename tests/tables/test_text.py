@@ -389,12 +389,13 @@ def fmtc_ok(*args):
 
 
 ROLES = ("--id-column", "id", "--label-column", "topic")
+FEW = ("--max-iter", 6, "--set", "n_init=2")
 
 
 @pytest.fixture(scope="module")
 def run(folder):
     files = [folder / f"{name}.csv" for name in SILOS]
-    fmtc_ok("fit", *files, "-k", 3, "--text-column", "note", *ROLES, "--max-iter", 6, "--out", folder / "run")
+    fmtc_ok("fit", *files, "-k", 3, "--text-column", "note", *ROLES, *FEW, "--out", folder / "run")
     return folder / "run"
 
 

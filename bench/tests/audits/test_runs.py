@@ -92,7 +92,8 @@ def test_private_sums_do_not(rng):
 
 
 def test_a_claim_without_noise_is_broken(rng, monkeypatch):
-    monkeypatch.setattr(private.StagePhase, "noise", lambda self, ask, settings: {"total": 1e-9})
+    for phase in private.MASKED.values():
+        monkeypatch.setattr(phase, "noise", lambda ask, settings: {"total": 1e-9})
     settings = replace(PRIVATE, privacy=replace(PRIVATE.privacy, epsilon=0.5))
     found = audit_members(rows(rng, n=30, d=6), settings, "a", runs=40)
     assert found.attack.epsilon_at_least > 0.5

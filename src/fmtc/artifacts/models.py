@@ -190,7 +190,7 @@ def _read_told(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, list
 
 
 # Settings that 0.1 has stored and that are no parameters any more: `n_concepts` is what `n_clusters` means now.
-GONE = ("solver", "n_concepts", "clusters_per_silo", "client_weights", "calibration")
+GONE = ("solver", "n_concepts", "own_clusters", "client_weights", "calibration")
 
 
 def current_settings(settings: Mapping[str, Any], k: int | None = None) -> dict[str, Any]:
@@ -213,8 +213,8 @@ def current_settings(settings: Mapping[str, Any], k: int | None = None) -> dict[
     found = {name: value for name, value in values.items() if name not in GONE}
     if found.get("scale") == "client":
         found["scale"] = "silo"
-    if values.get("clusters_per_silo") is not None:
-        found["clusters_per_silo"] = values["clusters_per_silo"]
+    if values.get("own_clusters") is not None:
+        found["clusters_per_silo"] = values["own_clusters"]
     elif values.get("n_concepts") is not None or isinstance(values["n_clusters"], Mapping):
         found |= {"n_clusters": values.get("n_concepts") or k, "clusters_per_silo": values["n_clusters"]}
     return found

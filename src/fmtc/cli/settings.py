@@ -193,7 +193,7 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     """
     from ..estimator import FMTC
 
-    others = {*PROMISE, "set", "as_published", "silo_weights"}
+    others = {*PROMISE, "set", "as_published", "silo_weights", "calibrate"}
     given = {name: value for name, value in flags.items() if value not in (None, ()) and name not in others}
     if reading is not None and reading.recipe is not None:
         given.setdefault("scale", "tfidf")

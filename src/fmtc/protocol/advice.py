@@ -62,14 +62,7 @@ def range_of(value: Any) -> tuple[int, int] | None:
     """
     if value is None or (isinstance(value, str) and value == AUTO):
         return None
-    if isinstance(value, str):
-        low, dots, high = value.partition("..")
-        if not (dots and low.strip().isdecimal() and high.strip().isdecimal()):
-            raise ValueError(f'a range of numbers of clusters is written as "3..12", or "auto", got {value!r}')
-        value = int(low), int(high)
-    if not hasattr(value, "__len__") or len(value) != 2:
-        raise TypeError(f'a range of numbers of clusters is "auto", a text such as "3..12" or a pair, got {value!r}')
-    lowest, highest = (int(k) if isinstance(k, np.integer) else k for k in value)
+    lowest, highest = (int(k) if isinstance(k, np.integer) else k for k in _pair(value))
     if type(lowest) is not int or type(highest) is not int:
         raise TypeError(f"a range of numbers of clusters is two whole numbers, such as 2 and 12, got {value!r}")
     if lowest < 2:
@@ -77,6 +70,18 @@ def range_of(value: Any) -> tuple[int, int] | None:
     if highest < lowest:
         raise ValueError(f"the range {lowest}..{highest} is empty: give the smaller number first")
     return lowest, highest
+
+
+def _pair(value: Any) -> Sequence[Any]:
+    """Two values, from a text or a pair."""
+    if isinstance(value, str):
+        low, dots, high = value.partition("..")
+        if dots and low.strip().isdecimal() and high.strip().isdecimal():
+            return int(low), int(high)
+        raise ValueError(f'a range of numbers of clusters is written as "3..12", or "auto", got {value!r}')
+    if not hasattr(value, "__len__") or len(value) != 2:
+        raise TypeError(f'a range of numbers of clusters is "auto", a text such as "3..12" or a pair, got {value!r}')
+    return value
 
 
 def advice_settings(settings: Settings, k_range: tuple[int, int] | None) -> AdviceSettings:

@@ -8,6 +8,7 @@ projection was drawn towards, and the common parameters of the mixture.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,11 +22,10 @@ from ..mixture.steps import Common
 from ..models import Units
 from ..refit import GraphCommon, MixtureCommon, Silo, numbered, refit
 from ..settings import Settings
+from .base import Array
 from .graph.state import Numbered
 from .mixture.state import Concluded
 from .state import ClientState, ServerState, stream
-
-Array = np.ndarray
 
 # ---------------------------------------------------------------------------------------------------------------- alone
 
@@ -78,13 +78,20 @@ def closed_share(X: Any, labels: np.ndarray, n_neighbors: int = NEIGHBORS) -> fl
     return (1 - cut_share(X, labels, n_neighbors) - chance) / max(1 - chance, 1e-9)
 
 
-def chosen(client: Any, settings: Settings, view: str) -> Any:
+def settled(client: Any, asked: bool | None, known: Callable[[Any], Any], settings: Settings) -> Any:
+    """The client with the model that it keeps, calibrated; `known` gives what a client knows of the others."""
+    if is_compared(client, asked, settings):
+        client = chosen(client, settings)
+    return with_calibration(replace(client, home=home_of(client, known(client), settings)), settings)
+
+
+def chosen(client: Any, settings: Settings) -> Any:
     """The client with the common model, or with its own where the common one keeps clearly fewer neighbours together.
 
     Clusters of its own take the numbers of the common ones that they share most rows with.
     """
     graph = getattr(client, "graph", None)
-    silo = Silo(client.client_id, client.k, replace(settings, view=view), client.device, graph)
+    silo = Silo(client.client_id, client.k, replace(settings, view=client.model.kind), client.device, graph)
     try:
         alone = refit(silo, None, client.X)
     except DataError:  # its rows alone cannot be clustered

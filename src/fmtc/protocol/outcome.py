@@ -15,6 +15,7 @@ from ..models import Frame, GraphModel, Member, MixtureModel, Presence
 from ..models.shared import GraphShared, MixtureShared, Shared
 from ..privacy.rules import PRESENT
 from ..settings import Settings
+from .base import Array
 from .graph.finish import settle_pool
 from .graph.state import Finished
 from .mixture.em import known_parameters, pool_of
@@ -22,8 +23,6 @@ from .mixture.state import Mixing, MixtureServer, category_levels
 from .state import ServerState, heard
 from .sums.graph import Framed
 from .units import common_lift
-
-Array = np.ndarray
 
 # ----------------------------------------------------------------------------------------------------------------- kept
 

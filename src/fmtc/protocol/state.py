@@ -23,9 +23,7 @@ from ..kernels.scaling import Scaling, moments, standardize
 from ..linalg.arrays import HOST, to_device
 from ..models import Units
 from ..settings import POOLED_SCALES, Settings
-from .base import Weights
-
-Array = np.ndarray
+from .base import Array, Weights
 
 # ---------------------------------------------------------------------------------------------------------------- state
 
@@ -193,19 +191,21 @@ def hole_filling(client: ClientState, settings: Settings) -> Array | None:
         return client.scaling.shift
     X = expanded(client.X, settings.levels)
     total = X.sum(axis=0)
-    if not np.isnan(total).any():
-        return total / np.full(len(total), len(X))
-    holes = np.isnan(X)
-    return np.where(holes, 0, X).sum(axis=0) / np.maximum(np.count_nonzero(~holes, axis=0), 1)
+    return _column_fill(X) if np.isnan(total).any() else total / np.full(len(total), len(X))
 
 
 def _without_holes(X: Any) -> Any:
     """Missing numbers replaced by the mean of their column in this client, 0 if it has none."""
     if sp.issparse(X) or not np.isnan(X.sum()) or not np.isnan(X.sum(dtype=np.float64)):  # the first may overflow
         return X
+    return np.where(np.isnan(X), _column_fill(X), X).astype(X.dtype)
+
+
+def _column_fill(X: Array) -> Array:
+    """Mean of each column over its filled cells, 0 where there are none."""
     holes = np.isnan(X)
-    filled = np.maximum(np.count_nonzero(~holes, axis=0), 1)
-    return np.where(holes, np.where(holes, 0, X).sum(axis=0) / filled, X).astype(X.dtype)
+    mean: Array = np.where(holes, 0, X).sum(axis=0) / np.maximum(np.count_nonzero(~holes, axis=0), 1)
+    return mean
 
 
 def input_rows(client: ClientState) -> Any:

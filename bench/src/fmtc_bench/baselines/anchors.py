@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sklearn.neighbors import NearestNeighbors
 
 from fmtc.privacy.protection import Protection
-from fmtc.protocol.base import RESTARTS, Nothing, Phase, above, array, number
+from fmtc.protocol.base import RESTARTS, Content, Nothing, Phase, above, array, number
 from fmtc.protocol.state import shared_width
 
 from .base import Array, MethodSettings, check_count_or_auto, check_positive, check_whole, in_order, required, seed_of
@@ -101,16 +101,14 @@ class AnchorCenters(Phase):
     protect = Protection("Means of at least `min_count` rows each.")
     doing = "finding centres for the anchors"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """How many."""
 
         n_centers: int = number(
             "number of centres wanted, at most", "The number of clients and anchors.", kind="count", check=above(0)
         )
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Centres of one client."""
 
         centers: Array = array(
@@ -155,14 +153,12 @@ class AnchorDistances(Phase):
     doing = "measuring distances to the anchors"
     rebuilds = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """The anchors."""
 
         anchors: Array = array("a d", "anchors", "Where the rows of all clients together lie, in some detail.")
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Distances of one client."""
 
         distance: float = number(
@@ -203,8 +199,7 @@ class AnchorWeights(Phase):
     doing = "tying its rows to the anchors"
     rebuilds = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """The width."""
 
         width: float = number(

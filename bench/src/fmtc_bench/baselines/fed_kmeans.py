@@ -16,7 +16,7 @@ from sklearn.metrics import pairwise_distances_argmin
 
 from fmtc.linalg.threads import one_thread
 from fmtc.privacy.protection import Protection
-from fmtc.protocol.base import Nothing, Phase, above, array
+from fmtc.protocol.base import Content, Nothing, Phase, above, array
 from fmtc.protocol.state import RoundReport, shared_width
 from fmtc.runtime.driver import RoundRecord
 
@@ -177,8 +177,7 @@ def _movement(before: Array, after: Array) -> float:
 # ------------------------------------------------------------------------------------------------------------- phases
 
 
-@dataclass(frozen=True, kw_only=True)
-class CentersAnswer:
+class CentersAnswer(Content):
     """Centres of one client."""
 
     centers: Array = array(
@@ -192,8 +191,7 @@ class CentersAnswer:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class CentersAsk:
+class CentersAsk(Content):
     """Common centres."""
 
     centers: Array = array(

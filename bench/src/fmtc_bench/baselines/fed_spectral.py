@@ -10,7 +10,7 @@ import numpy as np
 
 from fmtc.linalg.threads import one_thread
 from fmtc.privacy.protection import Protection
-from fmtc.protocol.base import REPEATS, Nothing, Phase, above, array
+from fmtc.protocol.base import REPEATS, Content, Nothing, Phase, above, array
 from fmtc.protocol.state import RoundReport, stream
 from fmtc.runtime.driver import RoundRecord
 
@@ -147,8 +147,7 @@ class Mass(Phase):
     protect = Protection("Sums over all rows.")
     doing = "summing the weights of the anchors"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Sums of one client."""
 
         mass: Array = array(
@@ -180,16 +179,14 @@ class Round(LoopPhase):
     protect = Protection("A product of sums over all rows.", few_rows=True)
     doing = "in a round"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Basis of the subspace."""
 
         basis: Array = array(
             "a e", "diag(lam)^-1/2 V, the basis of the subspace so far", "How the anchors of all clients group."
         )
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """Product of one client."""
 
         product: Array = array(
@@ -226,8 +223,7 @@ class Embed(Phase):
     name = "embed"
     doing = "embedding its rows"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """The map."""
 
         basis: Array = array(
@@ -250,8 +246,7 @@ class Embed(Phase):
         return replace(client, map=ask.basis, U=unit_rows(B @ ask.basis)), Nothing()
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeansAnswer:
+class MeansAnswer(Content):
     """Centres of one client in the embedding."""
 
     centers: Array = array(
@@ -265,8 +260,7 @@ class MeansAnswer:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeansAsk:
+class MeansAsk(Content):
     """Common centres in the embedding."""
 
     centers: Array = array(

@@ -14,7 +14,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg
 
 from fmtc.kernels.projection import Rows, column_means
 from fmtc.privacy.protection import Protection
-from fmtc.protocol.base import Nothing, Phase, above, array, number
+from fmtc.protocol.base import Content, Nothing, Phase, above, array, number
 from fmtc.protocol.method import ClientResult
 from fmtc.protocol.state import RoundReport, shared_width, stream
 from fmtc.runtime.driver import RoundRecord
@@ -167,8 +167,7 @@ class Round(LoopPhase):
     resumes = True
     persists = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Weights of the features, the same for all clients."""
 
         theta: Array | None = array(
@@ -176,8 +175,7 @@ class Round(LoopPhase):
             when="after the first round", check=above(0),
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """One client's part of two sums; the server needs the sums over clients alone."""
 
         squares: Array = array(

@@ -15,7 +15,7 @@ from fmtc.kernels.alignment import match_clusters
 from fmtc.kernels.couplings import tsvt, update_dual
 from fmtc.kernels.embedding import nearest_orthonormal
 from fmtc.privacy.protection import Protection
-from fmtc.protocol.base import Nothing, Phase, above, array, number
+from fmtc.protocol.base import Content, Nothing, Phase, above, array, number
 from fmtc.protocol.mixture.em import is_order
 from fmtc.protocol.state import RoundReport
 from fmtc.runtime.driver import RoundRecord
@@ -218,8 +218,7 @@ class TieRows(AnchorWeights):
         return replace(tied, B=None, ties=Ties.of(tied.B)), nothing
 
 
-@dataclass(frozen=True, kw_only=True)
-class FirstAnswer:
+class FirstAnswer(Content):
     """The first P of one client."""
 
     P: Array = array(
@@ -235,8 +234,7 @@ class Start(Phase):
     doing = "finding its first clusters"
     Answer = FirstAnswer
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """Common centres."""
 
         centers: Array | None = array(
@@ -305,8 +303,7 @@ class Round(LoopPhase):
     resumes = True
     persists = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
+    class Ask(Content):
         """What the client's P is drawn towards."""
 
         anchor: Array = array(
@@ -319,8 +316,7 @@ class Round(LoopPhase):
             kind="int", when='in the first round after start="local"', check=is_order,
         )  # fmt: skip
 
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Content):
         """One client's part."""
 
         P: Array = array(

@@ -30,7 +30,7 @@ from ..base import REPEATS, Answers, Array, Content, Phase, array, number
 from ..mixture.em import PROTECT, Answer, asked, impossible_round, next_round, one_round
 from ..mixture.em import Ask as Parameters
 from ..mixture.state import Mixing, Mixture
-from ..state import become, heard, hole_filling, input_rows, noted, reached, stream
+from ..state import become, heard, hole_filling, input_rows, reached, stream
 from .round import is_rotation, with_influence
 from .state import Clustered, Clusters, Finished, GraphServer, Placed, placed, rotated
 
@@ -301,14 +301,11 @@ class Settle(Phase):
 
     def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:
         """Add up and pool."""
-        mixture: Mixture = server.mixture
+        mixture = server.mixture
         before = mixture.scores[0] if mixture.rounds else -np.inf
-        pool = settle_pool(settings, words=server.words)
-        found = next_round(server, answers, pool, contains=settings.contains)
-        mixture = found.mixture
-        done = abs(found.score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
-        mixture, parts = replace(mixture, settled=bool(done)), {**server.parts, **found.parts}
-        return replace(server, mixture=mixture, held=noted(server.held, found.capped), parts=parts)
+        server, report = next_round(server, answers, settle_pool(settings, words=server.words), settings)
+        done = abs(-report.objective - before) < SETTLED or server.mixture.rounds >= SETTLE_STEPS
+        return replace(server, mixture=replace(server.mixture, settled=bool(done)))
 
 
 def first_statistics(own: Clusters, order: Array) -> Statistics:

@@ -22,7 +22,7 @@ from ...privacy.rules import Shares
 from ...refit import with_clusters
 from ...settings import Settings
 from ..base import Answers, Array, Content, Nothing, Phase, array, number
-from ..home import WHEN, chosen, compares, graph_common, home_of, is_compared, with_calibration
+from ..home import WHEN, compares, graph_common, settled
 from ..mixture.em import among
 from ..mixture.state import Concluded, Mixing, common_of
 from ..state import become, input_rows, reached, stream
@@ -126,10 +126,8 @@ class Number(Phase):
         if settings.labels_from == "projection" and k > 1 and client.graph is not None:
             agreement, misses = _followed(client, client.graph, labels, settings)
         found = become(client, Numbered, model=model, labels=labels, agreement=agreement, misses=misses)
-        if is_compared(found, ask.compare, settings):
-            found = chosen(found, settings, "graph")
-        known = graph_common(found, None if ask.means is None else common_of(ask), own.axes)
-        found = with_calibration(replace(found, home=home_of(found, known, settings)), settings)
+        common = None if ask.means is None else common_of(ask)
+        found = settled(found, ask.compare, lambda one: graph_common(one, common, own.axes), settings)
         return found, present(found)
 
     def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:

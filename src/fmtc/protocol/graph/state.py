@@ -16,10 +16,9 @@ from ...mixture import Cells
 from ...mixture.steps import Statistics
 from ...models import GraphModel
 from ...settings import Settings
+from ..base import Array
 from ..mixture.state import Mixing
 from ..state import ClientState, Ready, ServerState, become, reached, with_rows
-
-Array = np.ndarray
 
 # ------------------------------------------------------------------------------------------------------------ client
 

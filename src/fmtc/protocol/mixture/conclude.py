@@ -15,7 +15,7 @@ from ...models import Frame, MixtureModel
 from ...settings import Settings
 from ..base import Answers, Array, Nothing, Phase, array, number
 from ..graph.number import SHARES, Presence, present, with_presence
-from ..home import WHEN, chosen, compares, home_of, is_compared, mixture_common, with_calibration
+from ..home import WHEN, compares, mixture_common, settled
 from ..state import become, reached
 from .em import Ask as Parameters
 from .em import asked, is_order, pool_of, statistics_of
@@ -63,10 +63,8 @@ class Conclude(Phase):
         if not client.on_trial and len(np.unique(labels)) < client.k:
             _warn_of_equal_rows(client)
         found = become(client, Concluded, model=model, labels=labels)
-        if is_compared(found, ask.compare, settings):
-            found = chosen(found, settings, "mixture")
-        known = mixture_common(found, common.ordered(order))  # numbers of folds are those of the model
-        found = with_calibration(replace(found, home=home_of(found, known, settings)), settings)
+        common = common.ordered(order)  # numbers of folds are those of the model
+        found = settled(found, ask.compare, lambda one: mixture_common(one, common), settings)
         return found, present(found)
 
     def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:
@@ -93,16 +91,10 @@ def _own_shares(shares: Array, k: int) -> Array:
 
 def _warn_of_equal_rows(client: Counted) -> None:
     """A warning where a client has fewer distinct rows than clusters; that it lacks a concept needs no warning."""
-    X, found = client.X, set()
-    for row in range(X.shape[0]):
-        if sp.issparse(X):
-            part = slice(X.indptr[row], X.indptr[row + 1])
-            found.add((X.indices[part].tobytes(), X.data[part].tobytes()))
-        else:
-            found.add(X[row].tobytes())  # missing cells are equal to each other
-        if len(found) >= client.k:
-            return
-    n = len(found)
+    rows = (client.X[[row]] for row in range(client.X.shape[0]))  # missing cells are equal to each other
+    n = len({(row.indices.tobytes(), row.data.tobytes()) if sp.issparse(row) else row.tobytes() for row in rows})
+    if n >= client.k:
+        return
     from sklearn.exceptions import ConvergenceWarning
 
     warnings.warn(

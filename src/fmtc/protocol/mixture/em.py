@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -149,42 +149,32 @@ def _stacked(parts: list[Sums], name: str) -> Array:
 
 
 def next_round(
-    server: Any, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...] = (), *, contains: bool = False
-) -> NextRound:
-    """Common parameters after a round, and what it says about the clients."""
-    weights = row_weights(server) or {}
+    server: Any, answers: Mapping[str, Answer], pool: Pool, settings: Settings, levels: tuple[int, ...] = ()
+) -> tuple[Any, RoundReport]:
+    """The server with common parameters after a round; its value is that of the best start, for each row."""
+    weights, mixture = row_weights(server) or {}, server.mixture
     said = {cid: answers[cid] for cid in heard(server, answers)}
     count = how_many(answers) - (len(answers) - len(said))
-    n_starts, mixture = len(next(iter(said.values())).means), server.mixture
-    found, scores, capped, influence, each = [], [], set[str](), None, []
+    n_starts = len(next(iter(said.values())).means)
+    found, scores, capped, each = [], [], set[str](), []
     for s in range(n_starts):
         parts = [_unpacked(answer, s) for answer in said.values()]
-        if contains:
+        if settings.contains:
             close = {"far_at": CLOSE[0], "wide_at": CLOSE[1]} if pool.even else {}
             parts, touched = limited(parts, mixture.common(s), levels, **close)
             capped |= {cid for cid, is_far in zip(said, touched, strict=True) if is_far}
         if n_starts == 1 and 2 <= len(said) <= MOST_SLICES and not pool.even:
-            influence = pulls(parts, mixture.common(s))
+            server = replace(server, influence=_for_all(server.client_ids, list(said), pulls(parts, mixture.common(s))))
         sums = added(weighted(part, weights.get(cid, 1.0)) for cid, part in zip(said, parts, strict=True))
         found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, count, mixture.floor))
         scores.append(float(sums.score[1] / sums.score[2]))
         each.append(parts)
     mixture = replace(mixture, **stacked(found), scores=np.array(scores), rounds=mixture.rounds + 1)
-    known = set(said) <= set(server.client_ids)  # else only the sum over clients is known
-    last = {cid: packed(part) for cid, part in zip(said, each[mixture.leader], strict=True)} if known else {}
-    return NextRound(mixture, max(scores), tuple(sorted(capped)), influence, tuple(said), last)
-
-
-@dataclass(frozen=True)
-class NextRound:
-    """What the server makes of a round of a mixture."""
-
-    mixture: Mixture
-    score: float  # of the best start, per row
-    capped: tuple[str, ...]  # clients whose sums were too large
-    influence: Array | None  # who pulls whom, where one start is left
-    client_ids: tuple[str, ...]  # of the rows and columns of `influence`
-    parts: Mapping[str, Array]  # sums of each client, of the best start
+    if set(said) <= set(server.client_ids):  # else only the sum over clients is known
+        last = {cid: packed(part) for cid, part in zip(said, each[mixture.leader], strict=True)}
+        server = replace(server, parts={**server.parts, **last})
+    report = RoundReport(objective=-max(scores), capped=tuple(sorted(capped)))
+    return replace(server, mixture=mixture, held=noted(server.held, report.capped)), report
 
 
 def impossible_round(
@@ -280,25 +270,18 @@ class _EM(Phase):
 
     def reduce(self, server: MixtureServer, answers: Answers, settings: Settings) -> tuple[MixtureServer, RoundReport]:
         """Add up, pool, and let the best starts go on."""
-        levels, contains = category_levels(server.mixture.axes, settings), settings.contains
-        found = next_round(server, answers, pool_of(settings), levels, contains=contains)
-        mixture = found.mixture.best(COMPARED.get(found.mixture.rounds, len(found.mixture.keep)))
-        parts = {**server.parts, **found.parts}
-        server = replace(server, mixture=mixture, held=noted(server.held, found.capped), parts=parts)
-        if found.influence is not None:
-            server = replace(server, influence=_for_all(server.client_ids, found))
-        return server, RoundReport(objective=-found.score, capped=found.capped)
+        levels = category_levels(server.mixture.axes, settings)
+        server, report = next_round(server, answers, pool_of(settings), settings, levels)
+        n = COMPARED.get(server.mixture.rounds, len(server.mixture.keep))
+        return replace(server, mixture=server.mixture.best(n)), report
 
 
-def _for_all(client_ids: tuple[str, ...], found: NextRound) -> Array:
+def _for_all(client_ids: tuple[str, ...], some: list[str], influence: Array) -> Array:
     """Who pulls whom among all clients; those that had no part pull nobody."""
-    assert found.influence is not None
-    if client_ids == found.client_ids:
-        return found.influence
-    place = [client_ids.index(cid) for cid in found.client_ids]
-    influence = np.zeros((len(client_ids), len(client_ids)))
-    influence[np.ix_(place, place)] = found.influence
-    return influence
+    place = [client_ids.index(cid) for cid in some]
+    found = np.zeros((len(client_ids), len(client_ids)))
+    found[np.ix_(place, place)] = influence
+    return found
 
 
 def em_stops(history: Any, settings: Settings) -> tuple[bool, str] | None:

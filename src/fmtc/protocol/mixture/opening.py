@@ -16,29 +16,8 @@ import scipy.sparse as sp
 from ...errors import DataError, RefusedError
 from ...kernels.projection import column_means
 from ...linalg.arrays import HOST
-from ...mixture import Cells
-from ...mixture.bounds import (
-    far_columns,
-    far_sizes,
-    impossible_moments,
-    impossible_products,
-    impossible_steps,
-    numbers_only,
-)
+from ...mixture import Cells, bounds, starts
 from ...mixture.pooling import LEAST, floored
-from ...mixture.starts import (
-    CATEGORY_WEIGHT,
-    along,
-    assign_sums,
-    draw,
-    first_common,
-    first_statistics,
-    flat_coordinates,
-    has_many_values,
-    is_centred,
-    moved,
-    shape,
-)
 from ...privacy.protection import Protection
 from ...privacy.rules import ClusterSums
 from ...settings import Settings
@@ -125,14 +104,14 @@ class Axes(Phase):
 
     def impossible(self, server: ServerState, client_id: str, answer: Answer, settings: Settings) -> str | None:
         """A product of the basis with what is not a covariance."""
-        return impossible_products(self.ask(server, settings).basis, answer.products)
+        return bounds.impossible_products(self.ask(server, settings).basis, answer.products)
 
     def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> InAxes:
         """Orthonormal again; after the last step, axes with the largest variance first."""
         ids = sorted(answers)
         if settings.contains and all(cid in server.told for cid in ids):
             sizes = [np.linalg.norm(answers[cid].products) / server.told[cid][0] for cid in ids]
-            server, _ = set_aside(server, ids, far_sizes(np.array(sizes), MOST_PRODUCTS))
+            server, _ = set_aside(server, ids, bounds.far_sizes(np.array(sizes), MOST_PRODUCTS))
         ids = heard(server, answers)
         products = sum((answers[cid].products for cid in ids[1:]), np.array(answers[ids[0]].products))
         Q, R = np.linalg.qr(products)
@@ -217,10 +196,10 @@ class Coordinates(Phase):
         if ask.axes is None and (sp.issparse(client.X) or settings.scale == "tfidf"):
             raise RefusedError("a mixture of sparse rows needs principal axes")
         cells = cells_of(client, settings, ask.axes, ask.origin)
-        found, n = shape(cells), cells.n
+        found, n = starts.shape(cells), cells.n
         answer = self.Answer(
             n_samples=n, sums=found.mean * n, within=found.within, fourths=found.fourths, between=found.between,
-            many=np.ones(len(found.mean)) if ask.axes is not None else has_many_values(cells),
+            many=np.ones(len(found.mean)) if ask.axes is not None else starts.has_many_values(cells),
         )  # fmt: skip
         kind = Counted if isinstance(client, Tallied) else Reading  # a run that is resumed knows its last sums
         return become(client, kind, axes=ask.axes, origin=ask.origin, cells=cells), answer
@@ -230,7 +209,7 @@ class Coordinates(Phase):
         n, told = answer.n_samples, server.told.get(client_id)
         if told is not None and n != told[0]:
             return f"is of {n} rows, and the client has said that it has {told[0]:g}"
-        return impossible_moments(n, answer.sums, answer.within, answer.fourths, answer.between)
+        return bounds.impossible_moments(n, answer.sums, answer.within, answer.fourths, answer.between)
 
     def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> Seeding:
         """Covariance of all rows, and about the silos' own means; centres of the first starts."""
@@ -255,7 +234,7 @@ class Coordinates(Phase):
         size = float(np.trace(total[:r, :r])) / r if r else 1.0
         few = whole["many"][:r] < 0.5  # in all silos
         floor = np.where(few, LEAST * np.diag(total)[:r], 0.0) if few.any() else None
-        weights = _weights(len(mean), flat_coordinates(whole["fourths"], n, mean, total, r, SINGLE), settings)
+        weights = _weights(len(mean), starts.flat_coordinates(whole["fourths"], n, mean, total, r, SINGLE), settings)
         seeds = Seeds(axes, origin, mean, within, total, size or 1.0, floor, weights, np.empty(0))
         seeds = replace(seeds, centers=fresh_centers(seeds, settings))
         return become(server, Seeding, n_samples=n, told=told, seeds=seeds)
@@ -266,7 +245,7 @@ def _far(said: list[Any], axes: Array | None, settings: Settings) -> Array:
     rows = np.array([[float(answer.n_samples)] for answer in said])
     means = np.array([answer.sums for answer in said]) / rows
     variances = np.array([np.diag(answer.within) for answer in said]) / rows
-    return far_columns(*numbers_only(means, variances, settings.levels if axes is None else ()))
+    return bounds.far_columns(*bounds.numbers_only(means, variances, settings.levels if axes is None else ()))
 
 
 def axes_of(server: ServerState) -> tuple[Array | None, Array | None]:
@@ -286,12 +265,12 @@ def fresh_centers(seeds: Seeds, settings: Settings) -> Array:
     """Centres drawn from a Gaussian with the moments of the rows, or along one coordinate; (s, k, p)."""
     mean, within, total, weights = seeds.mean, seeds.within, seeds.total, seeds.weights
     n, k, rng = len(weights), settings.n_clusters, np.random.default_rng([settings.seed, 2, seeds.turn])
-    apart, together = draw(within, np.zeros_like(mean), n, k, rng), draw(total, mean, n, k, rng)
-    centred = np.array([is_centred(start) for start in range(n)])
+    apart, together = starts.draw(within, np.zeros_like(mean), n, k, rng), starts.draw(total, mean, n, k, rng)
+    centred = np.array([starts.is_centred(start) for start in range(n)])
     centers = np.where(centred[:, None, None], apart, together)
     for s in np.flatnonzero(weights.sum(axis=1) < weights.shape[1]).tolist():
-        own, origin = (within, np.zeros_like(mean)) if is_centred(s) else (total, mean)
-        centers[s] = along(int(weights[s].argmax()), own, origin, k)
+        own, origin = (within, np.zeros_like(mean)) if starts.is_centred(s) else (total, mean)
+        centers[s] = starts.along(int(weights[s].argmax()), own, origin, k)
     return centers
 
 
@@ -352,11 +331,13 @@ class Seed(Phase):
     def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Counted, Answer]:
         """One step; the client keeps its own sums: the mixture begins with the last ones."""
         cells = sampled(reached(client, Reading), settings)
-        mean = shape(cells).mean
-        origins = np.array([mean if is_centred(start) else np.zeros_like(mean) for start in range(len(ask.centers))])
-        counts, sums = assign_sums(cells, ask.centers, origins, ask.weights)
+        mean = starts.shape(cells).mean
+        origins = np.array(
+            [mean if starts.is_centred(start) else np.zeros_like(mean) for start in range(len(ask.centers))]
+        )
+        counts, sums = starts.assign_sums(cells, ask.centers, origins, ask.weights)
         r = cells.r
-        own = [first_statistics(counts[s], sums[s], origins[s], r, origins[s][:r]) for s in range(len(counts))]
+        own = [starts.first_statistics(counts[s], sums[s], origins[s], r, origins[s][:r]) for s in range(len(counts))]
         return counted(client, own, np.arange(len(own)), client.round_no), self.Answer(counts=counts, sums=sums)
 
     def impossible(self, server: Seeding, client_id: str, answer: Answer, settings: Settings) -> str | None:
@@ -365,8 +346,8 @@ class Seed(Phase):
         if told is None:
             return None
         n, mean, within = int(told[0]), told[1 : 1 + p], told[1 + p :]
-        squares = np.array([within + (0 if is_centred(s) else n) * mean**2 for s in range(len(answer.counts))])
-        return impossible_steps(answer.counts, answer.sums, n, squares)
+        squares = np.array([within + (0 if starts.is_centred(s) else n) * mean**2 for s in range(len(answer.counts))])
+        return bounds.impossible_steps(answer.counts, answer.sums, n, squares)
 
     def reduce(self, server: Seeding, answers: Answers, settings: Settings) -> Seeding | MixtureServer:
         """Move the centres; after the last step, begin with common parameters."""
@@ -376,7 +357,7 @@ class Seed(Phase):
         seeds = replace(server.seeds, turn=server.seeds.turn + 1)
         if seeds.turn == self.turns:
             return become(server, MixtureServer, mixture=_begin(seeds, counts, sums, settings))
-        centers = moved(seeds.centers, counts, sums, fresh_centers(seeds, settings))
+        centers = starts.moved(seeds.centers, counts, sums, fresh_centers(seeds, settings))
         return replace(server, seeds=replace(seeds, centers=centers))
 
 
@@ -384,7 +365,7 @@ def _begin(seeds: Seeds, counts: Array, sums: Array, settings: Settings) -> Mixt
     """Common parameters of all starts before the first E-step."""
     levels, mean, weights = category_levels(seeds.axes, settings), seeds.mean, seeds.weights
     r = len(mean) - sum(levels)
-    profile, begin = np.array(mean[r:]) / CATEGORY_WEIGHT, 0
+    profile, begin = np.array(mean[r:]) / starts.CATEGORY_WEIGHT, 0
     for size in levels:
         part = np.maximum(profile[begin : begin + size], 1e-4)
         profile[begin : begin + size] = part / part.sum()
@@ -392,7 +373,9 @@ def _begin(seeds: Seeds, counts: Array, sums: Array, settings: Settings) -> Mixt
     given = settings.spread
     handicap = np.where(weights.sum(axis=1) < weights.shape[1], HANDICAP, 0.0)
     found = [
-        first_common(counts[s], sums[s], seeds.within if is_centred(s) else seeds.total, r, levels, profile)
+        starts.first_common(
+            counts[s], sums[s], seeds.within if starts.is_centred(s) else seeds.total, r, levels, profile
+        )
         for s in range(len(counts))
     ]
     found = [replace(part, covariance=floored(part.covariance, seeds.floor)) for part in found]

@@ -13,9 +13,8 @@ from ...mixture import Cells
 from ...mixture.steps import Common, Statistics
 from ...models import Frame
 from ...settings import Settings
+from ..base import Array
 from ..state import ClientState, ServerState, become
-
-Array = np.ndarray
 
 # ------------------------------------------------------------------------------------------------------------ client
 

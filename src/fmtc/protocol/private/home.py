@@ -11,9 +11,8 @@ import numpy as np
 
 from ...kernels.records import nearest
 from ...linalg.neighbors import nearest_neighbors
+from ..base import Array
 from .released import weighted_kmeans
-
-Array = np.ndarray
 
 PULL = 0.3  # of the public labels, against the own neighbour graph
 STEPS = 60

@@ -13,9 +13,8 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from ...kernels.records import Public
+from ..base import Array
 from .stages import BINS, HALF
-
-Array = np.ndarray
 
 WHITENING = 0.5  # of small axes, which are stretched: 1 would make all of them equal
 EDGE = 1.2  # an eigenvalue above so many times the largest of pure noise counts as signal

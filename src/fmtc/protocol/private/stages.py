@@ -1,8 +1,8 @@
 """What private anchors release: sums over records whose contributions have a bounded length, whatever the server sends.
 
-A stage is a function φ from one record and the public state to a vector. A client releases the sum of φ over its rows.
-The guarantee rests on one fact about each stage: the length of φ never exceeds `Stage.sensitivity`, for any row and any
-public state. The reasons are given at each function.
+A stage is a sum over records, given the public state: a client releases that of its rows. The guarantee rests on one
+fact about each stage: what a single record adds is never longer than `Stage.sensitivity`, for any row and any public
+state. The reasons are given at each function.
 
 What is done to rows first is in `fmtc.kernels.records`.
 """
@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
 from ...kernels.records import Public, centred, coordinates, nearest
-
-Array = np.ndarray
+from ..base import Array
 
 BINS = 18  # of the radius, half an octave each; the first one holds the longest rows
 HALF = 0.5  # what a record adds to the count of its anchor: little, because counts need less precision than sums
@@ -32,38 +30,33 @@ BLOCK = 8192  # rows whose contributions are in memory at a time
 class Stage:
     """One release: what a record adds, how long that is at most, and which share of the budget it takes.
 
-    ``phi(X, public)`` gives the contributions of rows as a matrix of one row each; `total` their sum.
+    ``added(X, public)`` gives the sum of what some rows add; `total` that of any number of rows.
     """
 
     name: str
     share: float  # of mu squared
     sensitivity: float  # no record's contribution is longer, whatever its cells and the public state are
     needs: tuple[str, ...]  # of the public state
-    phi: Callable[[Array, Public], Array]
+    added: Callable[[Array, Public], Array]
     numbers: Callable[[Public], int]  # how many it releases
 
     def contributions(self, X: Array, public: Public) -> Array:
-        """What each record adds; (n, D) -> (n, numbers)."""
-        public.check(*self.needs)
-        return self.phi(np.asarray(X), public)
+        """What each record adds by itself; (n, D) -> (n, numbers)."""
+        return np.array([self.total(row[None], public) for row in np.asarray(X)])
 
     def total(self, X: Array, public: Public) -> Array:
         """The sum over records, computed in blocks; (n, D) -> (numbers,)."""
         public.check(*self.needs)
         X, found = np.asarray(X), np.zeros(self.numbers(public))
         for begin in range(0, len(X), BLOCK):
-            found += _TOTALS.get(self.phi, _added)(self.phi, X[begin : begin + BLOCK], public)
+            found += self.added(X[begin : begin + BLOCK], public)
         return found
-
-
-def _added(phi: Callable[[Array, Public], Array], X: Array, public: Public) -> Array:
-    total: Array = phi(X, public).sum(axis=0)
-    return total
 
 
 def mean_of(X: Array, public: Public) -> Array:
     """The row in the unit ball, and 1: length at most sqrt(1 + 1)."""
-    return np.column_stack([public.box.unit(X), np.ones(len(X))])
+    total: Array = np.column_stack([public.box.unit(X), np.ones(len(X))]).sum(axis=0)
+    return total
 
 
 def radius_of(X: Array, public: Public) -> Array:
@@ -72,17 +65,11 @@ def radius_of(X: Array, public: Public) -> Array:
         length = np.linalg.norm(public.box.unit(X) - public.mean, axis=1)
     length = np.nan_to_num(length, nan=0.0, posinf=2.0)
     bins = np.clip(np.floor(-2 * np.log2(np.maximum(length, 1e-300) / 2)), 0, BINS - 1).astype(np.int64)
-    return _one_hot(bins, BINS)
+    return np.bincount(bins, minlength=BINS).astype(np.float64)
 
 
 def gram_of(X: Array, public: Public) -> Array:
     """The triangle of y y', entries off the diagonal times sqrt 2: its length is that of the matrix, |y|² <= 1."""
-    Y = centred(X, public)
-    lower, column = np.tril_indices(Y.shape[1])
-    return Y[:, lower] * Y[:, column] * np.where(lower == column, 1.0, sqrt(2))
-
-
-def _gram_total(_: Any, X: Array, public: Public) -> Array:
     Y = centred(X, public)
     G = Y.T @ Y
     lower, column = np.tril_indices(len(G))
@@ -93,17 +80,8 @@ def _gram_total(_: Any, X: Array, public: Public) -> Array:
 def anchor_of(X: Array, public: Public) -> Array:
     """Coordinates and 1/2 into the row of the nearest anchor: |e|² + 1/4 <= 1.25."""
     E = coordinates(X, public)
-    K, r = _centers(public).shape
-    near = nearest(E, _centers(public), 1)[:, 0]
-    found = np.zeros((len(E), K, r + 1))
-    found[np.arange(len(E)), near, :r] = E
-    found[np.arange(len(E)), near, r] = HALF
-    return found.reshape(len(E), -1)
-
-
-def _anchor_total(_: Any, X: Array, public: Public) -> Array:
-    E = coordinates(X, public)
-    one = _one_hot(nearest(E, _centers(public), 1)[:, 0], len(_centers(public)))
+    one = np.zeros((len(E), len(_centers(public))))
+    one[np.arange(len(E)), nearest(E, _centers(public), 1)[:, 0]] = 1
     return np.column_stack([one.T @ E, HALF * one.sum(axis=0)]).ravel()
 
 
@@ -111,30 +89,14 @@ def link_of(X: Array, public: Public) -> Array:
     """1 in the cell of the two nearest anchors: length 1; nothing if there is one anchor only."""
     K = len(_centers(public))
     if K < 2:
-        return np.zeros((len(X), 0))
-    return _one_hot(_cells_of_links(X, public), K * (K - 1) // 2)
-
-
-def _link_total(_: Any, X: Array, public: Public) -> Array:
-    K = len(_centers(public))
-    return np.bincount(_cells_of_links(X, public), minlength=K * (K - 1) // 2).astype(np.float64)
-
-
-def _cells_of_links(X: Array, public: Public) -> Array:
+        return np.zeros(0)
     pair = np.sort(nearest(coordinates(X, public), _centers(public), 2), axis=1)
     below, above = pair[:, 0], pair[:, 1]
-    cell: Array = above * (above - 1) // 2 + below
-    return cell
+    return np.bincount(above * (above - 1) // 2 + below, minlength=K * (K - 1) // 2).astype(np.float64)
 
 
 def mixture_of(X: Array, public: Public) -> Array:
     """Posterior times coordinates, and posterior/2: |γ|² (|e|² + 1/4) <= 1.25, since posteriors sum to 1."""
-    E = coordinates(X, public)
-    P = posterior(E, public)
-    return (P[:, :, None] * np.column_stack([E, np.full(len(E), HALF)])[:, None, :]).reshape(len(E), -1)
-
-
-def _mixture_total(_: Any, X: Array, public: Public) -> Array:
     E = coordinates(X, public)
     P = posterior(E, public)
     return np.column_stack([P.T @ E, HALF * P.sum(axis=0)]).ravel()
@@ -151,20 +113,11 @@ def posterior(E: Array, public: Public) -> Array:
     return P / P.sum(axis=1, keepdims=True) * (1 - 1e-12)
 
 
-def _one_hot(place: Array, size: int) -> Array:
-    found = np.zeros((len(place), size))
-    found[np.arange(len(place)), place] = 1
-    return found
-
-
 def _centers(public: Public) -> Array:
     assert public.centers is not None
     return public.centers
 
 
-_TOTALS: dict[Any, Any] = {  # the same sums with less memory
-    gram_of: _gram_total, anchor_of: _anchor_total, link_of: _link_total, mixture_of: _mixture_total,
-}  # fmt: skip
 _CELLS = ("mean", "radius", "basis", "size", "centers")
 
 
