@@ -18,7 +18,7 @@ from tests.describe.test_clusters import assert_names_agree
 from tests.views import FEW, graph_view
 
 import fmtc
-from fmtc import FMTC, Graph, write_report
+from fmtc import FMTC, Graph, Privacy, write_report
 from fmtc.artifacts import runs
 from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
@@ -268,6 +268,19 @@ def consensus(make_federation, tmp_path, request):
     return folder
 
 
+def test_the_coordinator_of_a_private_run_has_a_page(tmp_path, rng):
+    data = {name: rng.uniform(-1, 1, size=(200, 3)) for name in "abc"}
+    model = FMTC(2, privacy=Privacy(8.0, bounds=(-1, 1), accept_weak=True), random_state=0)
+    settings = model._settings()
+    method = view_method(settings.view, settings.privacy)
+    result = run(LocalTransport(data, settings, method=method), settings, method=method)
+    write_record(RunSpec("1", settings, tmp_path, method_name=method.name), result)
+    write_consensus(Words(quiet=True), tmp_path / "led", False, model, tmp_path / RESULT, {"federation": "study"})
+    summary = summarise(tmp_path / "led")
+    assert summary["words"][0] == "3 silos were divided into 2 clusters."
+    assert summary["absent"]["points"] in render(summary)
+
+
 def test_the_atlas_is_a_table_of_concepts_by_silos(either):
     folder, summary = either
     atlas = load_atlas(folder)
@@ -497,7 +510,7 @@ def test_texts_send_the_counts_of_their_words(tmp_path, view):
     assert [line["field"] for line in summary["sent"] if line["phase"] == "moments"] == ["n_samples", "document_counts"]
     loop = "round" if summary["view"] == "graph" else "em"
     assert loop in {line["phase"] for line in summary["sent"]}
-    averages = loop == "round" and "tensor" not in view
+    averages = loop == "round" and "coupling=tensor" not in view
     assert any("Rows are texts: all silos share one projection." in said for said in summary["run_words"]) == averages
     report = (tmp_path / "run" / "report.json").read_text()
     assert json.loads(report, parse_constant=pytest.fail)["coupling"] == ("average" if averages else None)

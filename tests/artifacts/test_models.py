@@ -74,7 +74,8 @@ def test_a_loaded_model_answers_the_same_bytes(kind, tmp_path):
     assert again.get_params() == model.get_params()
     assert again.graph == Graph(coupling="subspace", n_init=2, lift=False)
     assert again.run_.rounds == model.run_.rounds
-    for name in ("client_ids_", "n_features_in_", "n_iter_", "converged_", "stopped_because_"):
+    assert again.run_.stopped_because == model.run_.stopped_because
+    for name in ("silos_", "n_features_in_", "n_iter_", "converged_"):
         assert getattr(again, name) == getattr(model, name)
     assert hasattr(again, "feature_names_in_") == (kind == "named")
     if kind == "named":

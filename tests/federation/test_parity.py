@@ -54,7 +54,7 @@ def test_a_federation_comes_to_what_fit_does(request, by, kind, coupling):
     assert not hasattr(model, "n_features_in_")
     here = model.fit(rows, silo_weights=weights)
     assert np.isinf(here.kappa_).all() == (coupling == "auto")  # sparse rows are texts
-    for name in ("consensus_", "labels_", "kappa_", "n_features_in_", "client_ids_", "converged_", "n_iter_"):
+    for name in ("consensus_", "labels_", "kappa_", "n_features_in_", "silos_", "converged_", "n_iter_"):
         assert_array_equal(getattr(there, name), getattr(here, name))
     for cid in rows:
         for name, value in vars(here._models[cid]).items():

@@ -114,11 +114,11 @@ def test_a_few_rows_gain_by_joining():
         y = np.repeat([0, 1], n)
         return np.repeat([[0.0] * 4, [1.6] * 4], n, axis=0) + rng.normal(size=(2 * n, 4)), y
 
-    model = FMTC(2, view="mixture", random_state=0, mixture=FEW).fit({name: rows(80)[0] for name in "abc"})
+    model = FMTC(2, view="mixture", random_state=0).fit({name: rows(80)[0] for name in "abc"})
     kit, alone, later = kit_of(model), [], []
     for seed in range(4):
         X, y = rows(8)
-        alone.append(adjusted_rand_score(y, FMTC(2, view="mixture", random_state=seed, mixture=FEW).fit(X).labels_))
+        alone.append(adjusted_rand_score(y, FMTC(2, view="mixture", random_state=seed).fit(X).labels_))
         later.append(adjusted_rand_score(y, join_later(kit, X, guide=True, random_state=seed).labels_))
     assert np.mean(later) > np.mean(alone) + 0.1
 

@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 
 from fmtc.errors import DataError
 from fmtc.schema import Column, Schema
-from fmtc.tables import Reading, Silo, read_silos
+from fmtc.tables import Reading, Silo, read_silos, read_texts
 from fmtc.tables.values import constant_columns
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
@@ -359,6 +359,13 @@ def test_constant_columns_and_where():
     assert list(constant_columns([a, b]).items()) == [("r", ["a", "b"]), ("p", ["a"]), ("q", ["b"])]
     sparse = silo("s", sp.csr_array(np.array([[1.0, 0, 2], [1, 0, 0], [1, 0, 2]])), None)
     assert constant_columns([sparse]) == {"column 0": ["s"], "column 1": ["s"]}
+
+
+def test_texts_of_a_file_without_a_header(tmp_path):
+    (path,) = write(tmp_path, s_csv="7,no fever\n8,a cough\n")
+    reading = Reading(text_column="column_2", drop=["column_1"], header=False)
+    assert read_silos([path], reading)[0].X.shape[0] == 2
+    assert read_texts([path], reading) == ["no fever", "a cough"]
 
 
 @pytest.mark.parametrize("name", ["^a$", "^.*$", "*"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fmtc.describe import Atlas, Concept, Feature
+from fmtc.describe import Atlas, AtlasCluster, Feature
 from fmtc_bench.compare.concepts import atlas, part_of
 from fmtc_bench.datasets import FederatedDataset
 
@@ -23,5 +23,7 @@ def test_words_are_typical_of_the_class_of_their_concept():
     X = sp.csr_array(np.repeat(np.eye(2, 120), 5, axis=0))
     names = tuple(f"w{j}" for j in range(120))
     data = FederatedDataset("toy", X, np.repeat([0, 1], 5), np.array(["a", "b"] * 5), names, ("x", "y"))
-    right = Atlas((Concept(0, "", (Feature("w0", 1.0),)), Concept(1, "", (Feature("w1", 1.0), Feature("w0", 0.5)))))
+    right = Atlas(
+        (AtlasCluster(0, "", (Feature("w0", 1.0),)), AtlasCluster(1, "", (Feature("w1", 1.0), Feature("w0", 0.5))))
+    )
     assert atlas._words(right, data, {0: 0, 1: 1}) == pytest.approx(75.0)

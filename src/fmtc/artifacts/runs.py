@@ -84,7 +84,7 @@ ANY_REPORT = {
         {"phase": str, "field": str, "what": str, "tells": str, "shape": str, "times": COUNT, "bytes": COUNT}
     ],
     "n_iter": COUNT,
-    "view": str,
+    "view?": str,
     "view_reason?": str,
     "scaled?": bool,
     "coupling?": (str, None),
@@ -240,7 +240,7 @@ def report(
     dict
         Ready for `write_run`; the lines of the silos are in "silos", their mean in "mean".
     """
-    shared = getattr(model, "_shared", None)
+    shared = model._fitted.shared
     return {
         "kind": "fmtc report",
         "schema": REPORT_FORMAT,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..artifacts.files import check_form, check_schema, read_json, read_tensors
+from ..artifacts.files import check_form, check_schema, read_json
 from ..artifacts.models import ROUND, current_settings
 from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, read_explanation
 from ..describe import Atlas, Explanation
@@ -40,7 +40,7 @@ class Run:
     history: Sequence[Mapping[str, Any]]
     explanation: Explanation | None  # None at the coordinator
     atlas: Atlas | None
-    d: int
+    d: int  # 0: not known, at the coordinator
     k: int
 
     @property
@@ -50,8 +50,8 @@ class Run:
 
     @property
     def view(self) -> str:
-        """The view that the run took."""
-        return str(self.report["view"])
+        """The view that the run took; empty of a method that is none, such as a private one at the coordinator."""
+        return str(self.report.get("view", ""))
 
     @property
     def held(self) -> dict[str, str | None]:
@@ -70,16 +70,8 @@ def open_run(folder: Path, report: Mapping[str, Any]) -> Run:
     """The folder of a run, or of its coordinator, whose parts fit each other."""
     title, history = folder.resolve().name, read_json(folder / "history.json", [ROUND])
     if report["kind"] == "fmtc consensus report":
-        file = folder / "consensus.safetensors"
-        arrays, _ = read_tensors(file)
-        Z, means = arrays.get("consensus"), arrays.get("means")
-        if Z is not None and Z.ndim == 3:
-            d, k, _ = Z.shape
-        elif means is not None and means.ndim == 2:
-            k, d = means.shape
-        else:
-            raise FileError(f"{file} is damaged: it holds no consensus")
         atlas = load_atlas(folder) if (folder / ATLAS).is_file() else None
+        d, k = report.get("n_features", 0), report["settings"]["n_clusters"]
         return Run(title, report, None, history, None, atlas, d, k)
     model = load(folder / "model")
     explanation = read_explanation(folder)

@@ -80,7 +80,7 @@ def summary_of(run: Run) -> dict[str, Any]:
     summary = {
         "title": run.title,
         "n_clusters": run.k,
-        "n_features": report.get("n_features", run.d),
+        "n_features": run.d,
         "n_rows": sum(line["rows"] or 0 for line in silos),
         **{name: report[name] for name in ("seconds", "n_iter", "converged", "stopped_because")},
         "view": run.view,

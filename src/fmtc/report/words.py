@@ -44,10 +44,8 @@ def findings(run: Run, summary: Mapping[str, Any]) -> list[str]:
     silos = summary["silos"]
     m, rows = len(silos), summary["n_rows"]
     of = f" with {counted(rows, 'row')}" if rows else ""
-    said = [
-        f"{counted(m, 'silo')}{of} of {counted(summary['n_features'], 'column')} "
-        f"{'were' if m > 1 else 'was'} divided into {counted(run.k, 'cluster')}."
-    ]
+    of += f" of {counted(run.d, 'column')}" if run.d else ""
+    said = [f"{counted(m, 'silo')}{of} {'were' if m > 1 else 'was'} divided into {counted(run.k, 'cluster')}."]
     if m > 1 and summary["found"]:
         said += _share_words(summary, run.held)
     if run.held:
@@ -158,16 +156,16 @@ def run_words(run: Run, summary: Mapping[str, Any]) -> list[str]:
     """How the run went, in a few sentences."""
     report, m = run.report, len(summary["silos"])
     why = report.get("view_reason")
-    viewed = f"The {run.view} view was {f'chosen: {why}' if why else 'used'}."
+    said = [f"The {run.view} view was {f'chosen: {why}' if why else 'used'}."] if run.view else []
     if report.get("coupling") == "average":
-        viewed += " Rows are texts: all silos share one projection."
+        said[-1] += " Rows are texts: all silos share one projection."
     rounds, time = f"after {counted(report['n_iter'], 'round')}", f"({report['seconds']:.1f} s)"
     if report["converged"]:
-        said = [viewed, f"The run converged {rounds} {time}."]
+        said.append(f"The run converged {rounds} {time}.")
     elif run.history:
-        said = [viewed, f"The run stopped {rounds} {time}, before it converged: {report['stopped_because']}."]
+        said.append(f"The run stopped {rounds} {time}, before it converged: {report['stopped_because']}.")
     else:
-        said = [viewed, f"The run ended {rounds} {time}."]
+        said.append(f"The run ended {rounds} {time}.")
     if summary["sent"]:
         size = decimal(sum(line["bytes"] for line in summary["sent"]))
         said.append(

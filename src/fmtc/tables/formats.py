@@ -8,11 +8,10 @@ import math
 import os
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -238,7 +237,7 @@ def _read_array(path: Path) -> Any:
     """The matrix of an .npy or .npz file. Its declared size is checked against file and memory before it is read."""
     if path.suffix.lower() == ".npy":
         with path.open("rb") as stream:
-            _check_memory(path, _Header.read(stream, path.stat().st_size).in_memory)
+            _check_memory(path, _declared(stream, path.stat().st_size).in_memory)
             stream.seek(0)
             return as_numbers(path, np.load(stream, allow_pickle=False))
     with zipfile.ZipFile(path) as archive:
@@ -247,7 +246,7 @@ def _read_array(path: Path) -> Any:
         headers = {}
         for key in ["X"] if "X" in keys and not is_sparse else keys:
             with archive.open(f"{key}.npy") as stream:
-                headers[key] = _Header.read(stream, archive.getinfo(f"{key}.npy").file_size)
+                headers[key] = _declared(stream, archive.getinfo(f"{key}.npy").file_size)
     if is_sparse:
         return as_numbers(path, _read_sparse(path, headers))
     flat = [key for key, header in headers.items() if len(header.shape) == 2 or key == "X"]
@@ -261,7 +260,7 @@ def _read_array(path: Path) -> Any:
         return as_numbers(path, arrays[flat[0]])
 
 
-def _read_sparse(path: Path, headers: Mapping[str, _Header]) -> Any:
+def _read_sparse(path: Path, headers: Mapping[str, _Declared]) -> Any:
     """The matrix that `scipy.sparse.save_npz` wrote. Its shape alone needs a number for each row and column."""
     _check_inflated(path, sum(header.n_bytes for header in headers.values()))
     with np.load(path, allow_pickle=False) as arrays:
@@ -272,36 +271,27 @@ def _read_sparse(path: Path, headers: Mapping[str, _Header]) -> Any:
     return sp.load_npz(path)
 
 
-@dataclass(frozen=True)
-class _Header:
-    """Shape and type of an array, as its file declares them."""
+class _Declared(NamedTuple):
+    """What the header of an array says about it."""
 
     shape: tuple[int, ...]
-    dtype: Any
+    n_bytes: int  # in the file
+    in_memory: int  # bytes, as numbers
 
-    @classmethod
-    def read(cls, stream: IO[bytes], size: int) -> _Header:
-        """The header of an array whose file has `size` bytes, which must be enough for what it declares."""
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(stream)
-        header, there = cls(shape, dtype), size - stream.tell()
-        if min(shape, default=0) < 0 or (header.n_bytes > there and not dtype.hasobject):
-            raise ValueError(
-                f"its header declares {' x '.join(map(str, shape))} values of type {dtype}, {decimal(header.n_bytes)}, "
-                f"but the file has {decimal(there)}"
-            )
-        return header
 
-    @property
-    def n_bytes(self) -> int:
-        """Size in the file."""
-        return math.prod(self.shape) * int(self.dtype.itemsize)
-
-    @property
-    def in_memory(self) -> int:
-        """Size of the numbers in memory."""
-        return math.prod(self.shape) * (4 if self.dtype == np.float32 else 8)
+def _declared(stream: IO[bytes], size: int) -> _Declared:
+    """The header of an array whose file has `size` bytes, which must be enough for what it declares."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    count, there = math.prod(shape), size - stream.tell()
+    n_bytes = count * int(dtype.itemsize)
+    if min(shape, default=0) < 0 or (n_bytes > there and not dtype.hasobject):
+        raise ValueError(
+            f"its header declares {' x '.join(map(str, shape))} values of type {dtype}, {decimal(n_bytes)}, "
+            f"but the file has {decimal(there)}"
+        )
+    return _Declared(shape, n_bytes, count * (4 if dtype == np.float32 else 8))
 
 
 def _most(path: Path) -> int:

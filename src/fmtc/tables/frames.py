@@ -69,7 +69,7 @@ def check_frames(frames: Mapping[str, Any]) -> None:
                 "names of columns must be unique"
             )
     if found := differences(names):
-        raise DataError(f"{found}\nAll silos need the same columns.")
+        raise DataError(f"{found}\nGive every silo the same columns.")
 
 
 def check_plain(frames: Mapping[str, Any], other: str) -> None:

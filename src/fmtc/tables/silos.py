@@ -127,9 +127,9 @@ def read_texts(paths: Iterable[str | Path], reading: Reading) -> list[str | None
     ...     read_texts([file], Reading(text_column="notes"))
     ['no fever', 'cough']
     """
-    only = Reading(silo_column=reading.silo_column, text_column=reading.text_column, wording=reading.wording)
-    parts = open_files(paths, only)
-    return [text for part in parts.values() for text in words_in(part.frame, str(reading.text_column)).to_list()]
+    silo, column, wording = reading.silo_column, str(reading.text_column), reading.wording
+    only = Reading(silo_column=silo, text_column=column, header=reading.header, wording=wording)
+    return [text for part in open_files(paths, only).values() for text in words_in(part.frame, column).to_list()]
 
 
 # --------------------------------------------------------------------------------------------------------- matrices
