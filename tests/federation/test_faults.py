@@ -220,13 +220,13 @@ def test_a_mixture_below_the_quorum_is_resumed(mixed):
     assert trouble.kinds.count("round") == 24 - 10
 
 
-@pytest.mark.parametrize("away", [{3, 11, 20, 21}, {10, 11}], ids=str)
+@pytest.mark.parametrize("away", [(3, 11, 20, 21), (10, 11)], ids=str)
 def test_a_silo_that_misses_rounds_of_a_mixture(mixed, away):
     """Its rows do not count in those rounds; when it is back, it goes on with the starts that are left."""
     mixed.processes["b"].faults = dict.fromkeys(away, ("garbage", 0.0))
     outcome = mixed.run(IN_MIXTURE, min_clients=2)
-    assert rounds_without(outcome, "b") == away
-    assert_same(outcome, *expected(rows_with_holes(), IN_MIXTURE, away=away))
+    assert rounds_without(outcome, "b") == set(away)
+    assert_same(outcome, *expected(rows_with_holes(), IN_MIXTURE, away=set(away)))
 
 
 def test_a_server_that_runs_and_does_not_answer_is_started_again(simulation, undisturbed):
