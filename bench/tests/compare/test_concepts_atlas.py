@@ -19,6 +19,17 @@ def test_a_part_measures_and_tells(monkeypatch):
     assert f"| digits | {row['matching']:.1f} |" in atlas.table([row])[-1]
 
 
+def test_silos_that_lack_classes_are_measured(monkeypatch):
+    monkeypatch.setattr(atlas, "DEALT", {"digits": (4, 6)})
+    monkeypatch.setattr(atlas, "ROWS", 150)
+    monkeypatch.setattr(atlas, "SINGLE", 1)
+    missing, unique = part_of("atlas").measure([0], lambda line: None, parts=("missing", "unique"))
+    assert 50 < missing["matching"] <= 100 and 50 < missing["matched"] <= 100
+    assert unique["found"] in (0.0, 100.0) and unique["cosine_single"] < unique["cosine_others"]
+    headings = [line for line in atlas.table([missing, unique]) if "one class in one silo" in line or "lack" in line]
+    assert len(headings) == 2
+
+
 def test_words_are_typical_of_the_class_of_their_concept():
     X = sp.csr_array(np.repeat(np.eye(2, 120), 5, axis=0))
     names = tuple(f"w{j}" for j in range(120))

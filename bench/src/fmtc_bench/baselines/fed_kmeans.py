@@ -372,7 +372,7 @@ class FedKMeans(Baseline):
     tol: float = 1e-6
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, NumberedCenters], Mapping[str, Array]]:
-        result, transport = run_locally(METHOD, FedKMeansSettings(self, seed), data)
+        result, transport = run_locally(METHOD, FedKMeansSettings.of(self, seed), data)
         self.cluster_centers_ = result.server.centers
         self.history_ = [result.server.start_cost, *(record.objective for record in result.history)]
         self.n_iter_ = len(result.history)

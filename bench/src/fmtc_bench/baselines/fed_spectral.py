@@ -461,7 +461,7 @@ class FedSpectral(Baseline):
     n_init: int = 10
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, AnchorSpectralModel], Mapping[str, Array]]:
-        result, transport = run_locally(METHOD, FedSpectralSettings(self, seed), data)
+        result, transport = run_locally(METHOD, FedSpectralSettings.of(self, seed), data)
         self.anchors_ = result.server.anchors
         _, self.eigenvalues_ = result.server.subspace.eigenvectors()
         self.history_ = [record.primal_residual for record in result.history]

@@ -374,7 +374,7 @@ class _Mapped(Baseline):
         return self._run(data, seed).outcome()
 
     def _run(self, data: Data, seed: int) -> CountingTransport:
-        result, transport = run_locally(METHOD, MTSCSettings(self, seed), data)
+        result, transport = run_locally(METHOD, MTSCSettings.of(self, seed), data)
         self.history_ = [record.objective for record in result.history]
         self.n_iter_ = len(self.history_)
         self.feature_weights_ = np.sqrt(result.server.total)

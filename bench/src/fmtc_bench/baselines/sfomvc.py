@@ -525,7 +525,7 @@ class SFOMVC(Baseline):
     n_init: int = 10
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, ProjectionModel], Mapping[str, Array]]:
-        result, transport = run_locally(METHOD, SFOMVCSettings(self, seed), data)
+        result, transport = run_locally(METHOD, SFOMVCSettings.of(self, seed), data)
         self.anchors_ = result.server.anchors
         self.history_ = [Residuals(record.primal_residual, record.dual_residual) for record in result.history]
         self.n_iter_ = len(self.history_)

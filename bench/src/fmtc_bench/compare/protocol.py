@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from fmtc.errors import InputError, nearest_names
+from fmtc.estimator import FMTC
 from fmtc.kernels.encoding import expanded
 from fmtc.metrics import clustering_accuracy, match_classes, score_silos
 from fmtc.protocol.state import stream
@@ -170,8 +171,7 @@ def evaluate(
         voted[new] = vote(plain[0][mine], found[mine], plain[1][new])
         matching = match_classes(train.y[mine], found[mine])
         frozen.append(clustering_accuracy(test.y[new], predicted[new], matching=matching))
-    history = getattr(model, "history_", [])
-    records = [record for record in history if hasattr(record, "bytes_up")]
+    records = model.run_.rounds if isinstance(model, FMTC) else []
     return {
         "train": _scores(train, found),
         "test": _scores(test, predicted) | {"acc_frozen": float(np.mean(frozen))},
@@ -184,7 +184,7 @@ def evaluate(
         "history": [
             [r.round_no, *(float(f"{v:.5g}") for v in (r.objective, r.primal_residual, r.dual_residual))]
             for r in records
-            if np.isfinite(getattr(r, "primal_residual", np.nan))
+            if not r.in_mixture
         ],
         "notes": sorted({str(warning.message) for warning in caught}),
     }

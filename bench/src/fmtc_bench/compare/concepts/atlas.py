@@ -142,8 +142,7 @@ def _unique(name: str, seed: int, silos: int, classes: int, single: int) -> Row:
 def _of_classes(train: FederatedDataset, seed: int) -> FMTC:
     """A model that is told how many classes each silo has, and how many there are."""
     own = {cid: len(np.unique(part.y)) for cid, part in train.by_client().items()}
-    given: dict[str, Any] = {"n_clusters": own, "n_concepts": train.n_clusters}
-    return FMTC(**given, random_state=seed)
+    return FMTC(train.n_clusters, clusters_per_silo=own, random_state=seed)
 
 
 def _some(train: FederatedDataset, seed: int) -> FederatedDataset:
