@@ -147,7 +147,7 @@ def test_a_silo_whose_rows_are_all_equal_is_refused_beside_others(kind, view):
     parts = {"lively": X, "flat": flat}
     if kind == "sparse":
         parts = {cid: sp.csr_array(rows) for cid, rows in parts.items()}
-    with pytest.raises(DataError, match=r"constant in client 'flat'"):
+    with pytest.raises(DataError, match=r"constant in silo 'flat'"):
         quick(view=view).fit(parts)
 
 

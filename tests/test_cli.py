@@ -37,11 +37,11 @@ from fmtc.cli.settings import MODEL_OPTIONS, set_values, settings_table
 from fmtc.cli.words import Words
 from fmtc.errors import DataError
 from fmtc.metrics import score_silos
+from fmtc.mixture import starts as seed
 from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import entries
 from fmtc.protocol.graph import opening as prepare
 from fmtc.protocol.method import COMMON
-from fmtc.protocol.mixture import opening as seed
 from fmtc.settings import EM_ROUNDS
 
 FEATURES = ("height", "weight", "age", "dose")

@@ -18,7 +18,7 @@ from fmtc.cli import main_group
 from fmtc.report import summarise
 from fmtc.schema import Schema
 
-pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 
 
 def run(*args, code=0):
@@ -563,7 +563,7 @@ def test_fit_reports_all_silos_with_too_few_rows(home):
     for name, rows in {"north": 4, "south": 3}.items():
         pl.read_csv(f"{name}.csv").head(rows).write_csv(f"{name}.csv")
     done = run("fit", "north.csv", "south.csv", "-k", 5, "--drop", "ward", "--out", "run", code=3).stderr
-    assert "needs at least 6 rows in every client" in done
+    assert "needs at least 6 rows in every silo" in done
     assert "All 2 problems that stop this run:\n  north: has 4 rows, but needs at least 6\n" in done
     assert "\n  south: has 3 rows, but needs at least 6" in done
 

@@ -175,7 +175,7 @@ def test_rows_that_are_gone_must_be_given():
 def test_a_silo_with_few_rows_is_left_out_with_a_sentence():
     silos = {"large": rows(80, 9), "small": rows(12, 10)}
     model = FMTC(3, view="mixture", random_state=0, mixture=FEW).fit(silos)
-    with pytest.warns(UserWarning, match="client 'small' has 12 rows, too few to calibrate 3 clusters"):
+    with pytest.warns(UserWarning, match="silo 'small' has 12 rows, too few to calibrate 3 clusters"):
         model.calibrate()
     assert model.confidence(NEW["north"], silos="large").shape == (600,)
     with pytest.raises(InputError, match="not calibrated"):

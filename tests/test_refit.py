@@ -13,7 +13,7 @@ from fmtc.models import Frame, MixtureModel
 from fmtc.protocol.state import ClientState
 from fmtc.refit import Refitted, Silo, numbered, refit
 
-pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 
 CENTERS = 6 * np.eye(8)[:3]
 

@@ -19,7 +19,7 @@ from fmtc.settings import Settings
 
 # where columns are not scaled, one decides alone, too little for three clusters: the warning is tested elsewhere
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:the neighbour graph of client", "ignore:the labels of .* do not follow", "ignore::fmtc.errors.RowsWarning"
+    "ignore:the neighbour graph of silo", "ignore:the labels of .* do not follow", "ignore::fmtc.errors.RowsWarning"
 )
 
 D, K = 6, 3

@@ -43,7 +43,7 @@ def test_clients_with_other_features_are_refused():
 def test_a_constant_client_is_refused(rng, play, value, kind, n):
     """Also where the mean of equal numbers is not quite that number."""
     data = {"a": kind(np.full((n, 3), value)), "b": kind(rng.normal(size=(20, 3)))}
-    with pytest.raises(ValueError, match="client 'a':"):
+    with pytest.raises(ValueError, match="silo 'a':"):
         play(data, Settings(n_clusters=2, center_features=True)).phase("hello")
 
 

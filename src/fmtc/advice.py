@@ -198,7 +198,7 @@ def bic(model: FMTC, X: Any, *, silos: Any = None) -> float:
             "bic needs the likelihood of a mixture over at most 50 columns, which this model has not: fit with "
             'view="mixture", or use fmtc.advise() or n_clusters="auto"'
         )
-    rows = model._divided(X, silos)[0]
+    rows = {cid: Xt for cid, (Xt, _) in model._parts(X, silos, reset=False).items()}
     levels = tuple(size for size in model._settings(model.n_clusters_).levels if size)
     groups: dict[bytes, list[str]] = {}  # silos with one shape; a silo that kept a model of its own has its own
     models: dict[str, Any] = {cid: fitted.models[cid] for cid in rows}

@@ -1222,9 +1222,11 @@ def federate(
     reading = Reading(schema=None if schema is None or schema.is_plain else schema, missing="em")
     sources = [ClientSource(cid, "", reading) for cid in rows]
     how: dict[str, Any] = {"min_clients": min_silos, "deadline": deadline, "wait": WAIT, "listen": listen}
+    settings = None if isinstance(model.n_clusters, str) else model._settings()  # refused before a process starts
     with local.LocalFederation(sources, rows=rows) as federation:
         k, advice, asked = _number_by(federation, model, rows, how)
-        outcome = federation.run(replace(model._settings(k), calibrate=calibrate), weights=weights, **how)
+        settings = replace(settings or model._settings(k), calibrate=calibrate)
+        outcome = federation.run(settings, weights=weights, **how)
     for note in dict.fromkeys(note for kept in outcome.kept.values() for note in kept.notes):
         warnings.warn(note, stacklevel=2)
     before = {} if asked is None else asked.ledgers

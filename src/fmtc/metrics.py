@@ -154,7 +154,7 @@ def score_silos(labels_true: Any, labels_pred: Any, clients: Any) -> dict[str, d
     ids, sizes = np.unique(clients, return_counts=True)
     taken = sorted(set(AVERAGES) & set(map(str, ids)))
     if taken:
-        raise InputError(f"a client is called {taken[0]!r}, the name of a summary of all clients; rename it")
+        raise InputError(f"a silo is called {taken[0]!r}, the name of a summary of all silos; rename it")
     scores = {str(cid): clustering_scores(labels_true[clients == cid], labels_pred[clients == cid]) for cid in ids}
     table = np.array([list(line.values()) for line in scores.values()])
     pooled = clustering_scores(labels_true, labels_pred)

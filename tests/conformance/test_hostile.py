@@ -11,8 +11,9 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, Graph
+from fmtc import FMTC
 from fmtc.errors import ClientError
+from fmtc.settings import by_view
 
 _attacks = runpy.run_path(str(Path(__file__).parents[2] / "bench" / "benchmarks" / "_attacks.py"))
 Attack, ATTACKS, fit_hostile = (_attacks[name] for name in ("Attack", "ATTACKS", "fit_hostile"))
@@ -36,7 +37,7 @@ def federation(m, seed=0):
 def model(view, **solver):
     solver = {"n_init": 2, "lift": False, **solver}
     rounds = 10 if view == "graph" else 5  # a round of a mixture is several of its steps
-    return FMTC(K, view=view, max_iter=rounds, random_state=0, graph=Graph(**solver))
+    return FMTC(K, max_iter=rounds, random_state=0, **by_view({"view": view, **solver}))
 
 
 def agreement(found, X, y, hostile):
@@ -170,7 +171,7 @@ def honest(m, n, seed):
     }
 
 
-@pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+@pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 @pytest.mark.parametrize(("m", "n", "rounds", "seed"), [(8, 100, 10, 2), (20, 100, 10, 0), (100, 60, 4, 0)])
 def test_honest_silos_are_not_held_however_many_they_are(m, n, rounds, seed):
     """Somebody's k-means is unlucky; this is no reason to name it, nor for everybody to fit a model alone."""
@@ -178,7 +179,7 @@ def test_honest_silos_are_not_held_however_many_they_are(m, n, rounds, seed):
     assert found.run_.held == ()
 
 
-@pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+@pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 def test_a_wild_silo_among_many_is_named_and_no_other():
     X = honest(40, 30, 0)
     found = fit_hostile(model("graph").set_params(max_iter=1), X, None, {"s012": Attack("shifted")}, ("settle",))

@@ -18,7 +18,7 @@ from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.node import ClientNode
 from fmtc.settings import Settings
 
-pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 
 SOURCE = Path(fmtc.__file__).parent
 

@@ -21,7 +21,7 @@ from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.node import ClientNode, FolderStore
 from fmtc.settings import Settings
 
-pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 
 
 def stopping(faults):

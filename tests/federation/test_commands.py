@@ -128,7 +128,7 @@ def kits(tmp_path_factory):
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
-        (("fit", "--processes", "FILES", "-k", 4, "--out", "o", "--silo-column", "x"), 2, "--silo-column"),
+        (("fit", "--processes", "FILES", "-k", 4, "--out", "o", "--silo-column", "x"), 3, "--silo-column"),
         (("fit", "--processes", "FILES", "-k", 4, "--out", "o", "--min-silos", 4), 2, "--min-silos"),
         (("fit", "--processes", "FILES", "-k", 4, "--out", "."), 2, "--force"),
         (("fit", "--processes", "nowhere.csv", "-k", 4, "--out", "o"), 3, "nowhere.csv"),

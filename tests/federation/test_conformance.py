@@ -13,7 +13,7 @@ from fmtc.runtime.kitclient import ClientSource
 
 from .simulation import Simulation
 
-pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 
 DEADLINE = 20.0
 FAULTS = {KILL: ("die", 0.0), DELAY: ("late and sent", DEADLINE + 5), CORRUPT: ("garbage", 0.0)}

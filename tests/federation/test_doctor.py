@@ -155,11 +155,6 @@ def test_versions(monkeypatch, flare, ok, advice):
     assert "fmtc 1.2.3" in check.found
 
 
-def test_an_old_python(monkeypatch):
-    monkeypatch.setattr(doctor.platform, "python_version_tuple", lambda: ("3", "9", "2"))
-    assert "3.11" in doctor.versions().advice and not doctor.versions().ok
-
-
 @pytest.mark.parametrize(("free", "ok", "advised"), [(5e9, True, False), (5e8, True, True), (5e7, False, True)])
 def test_disk(monkeypatch, tmp_path, free, ok, advised):
     asked = []

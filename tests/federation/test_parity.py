@@ -140,7 +140,7 @@ def test_what_federate_refuses_before_it_starts_a_process(monkeypatch):
     monkeypatch.setattr(local, "LocalFederation", lambda *_, **__: pytest.fail("it was started"))
     rows = rows_of("dense float64")
     with pytest.raises(InputError):
-        federate(rows, FMTC(4), min_clients=4)
+        federate(rows, FMTC(4), min_silos=4)
     with pytest.raises(InputError):
         federate(rows, FMTC(4, device="cuda"))
     with pytest.raises(ValueError, match="n_clusters"):

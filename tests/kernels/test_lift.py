@@ -167,7 +167,7 @@ def uneven(n, seed):
 
 
 @pytest.mark.filterwarnings(
-    "ignore:the neighbour graph", "ignore:client 'all' fills only 2 of 4 clusters", "ignore:the labels of 'all'",
+    "ignore:the neighbour graph", "ignore:silo 'all' fills only 2 of 4 clusters", "ignore:the labels of 'all'",
     "ignore:clusters 2 and 3 have no rows",
 )  # fmt: skip
 @pytest.mark.parametrize(("make", "k"), [(moons, 2), (circles, 2), (line, 4), (uneven, 3)])

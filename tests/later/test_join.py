@@ -28,7 +28,7 @@ from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.spec import RunSpec
 from fmtc.schema import Schema
 
-pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 
 CENTERS = 6 * np.eye(8)[:3]
 

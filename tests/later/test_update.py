@@ -12,7 +12,7 @@ from fmtc import FMTC, Graph, Privacy, join_later, load
 from fmtc.errors import DataError, InputError
 from fmtc.later.publish import kit_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 
 ALL = 6 * np.eye(8)  # where concepts lie
 CENTERS = ALL[:3]

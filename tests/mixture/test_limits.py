@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.datasets import load_wine
 
-from fmtc import FMTC, Mixture
+from fmtc import FMTC
+from fmtc.settings import by_view
 
 X = load_wine().data
 SILO = np.arange(len(X)) % 3
@@ -14,8 +16,8 @@ SILO = np.arange(len(X)) % 3
 def test_means_of_silos_come_closer_with_kappa(view):
     gaps = []
     for kappa in (0, 10, float("inf")):
-        model = FMTC(3, view=view, random_state=0, mixture=Mixture(kappa=kappa)).fit(X, silos=SILO)
-        assert np.allclose(model.kappa_, kappa, atol=1e-9)
+        model = FMTC(3, random_state=0, **by_view({"view": view, "kappa": kappa})).fit(X, silos=SILO)
+        assert_allclose(model.kappa_, kappa, atol=1e-9)
         centers = np.array([*model.cluster_centers_.values()])
         within = centers - centers.mean(axis=1, keepdims=True)  # silos may be shifted as a whole
         gaps.append(float((within.std(axis=0) / within.std(axis=(0, 1))).mean()))

@@ -29,7 +29,7 @@ from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
 from fmtc.settings import Settings
 
-pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 
 OMIT = Policy(small_cluster="omit")
 

@@ -126,9 +126,9 @@ def test_one_number_below_that_of_concepts():
 
 BAD = {
     "fewer concepts than clusters": (OWN, 2, "n_clusters must be at least the 3 clusters"),
-    "a client is missing": ({"east": 3}, K, "missing: \\['north', 'south', 'west'\\]"),
-    "an unknown client": (OWN | {"mars": 2}, K, "unknown: \\['mars'\\]"),
-    "no client": ({}, K, "missing: \\['east', 'north', 'south', 'west'\\]"),
+    "a silo is missing": ({"east": 3}, K, "missing: \\['north', 'south', 'west'\\]"),
+    "an unknown silo": (OWN | {"mars": 2}, K, "unknown: \\['mars'\\]"),
+    "no silo": ({}, K, "missing: \\['east', 'north', 'south', 'west'\\]"),
     "no number": (OWN | {"east": 0}, K, "'east' must be a whole number of at least 1"),
     "more clusters than rows": (OWN | {"east": 80}, 80, "'east' has 72 samples"),
 }

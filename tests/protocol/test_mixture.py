@@ -24,7 +24,7 @@ from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
 from fmtc.settings import Settings
 
-pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 
 SIZES = {"a": 40, "b": 55, "c": 30}
 LEVELS = (0, 0, 3, 0, 2)
@@ -254,7 +254,7 @@ def test_columns_that_never_vary_are_refused():
     for cid, client in game.clients.items():  # a silo refuses such rows at home
         game.clients[cid] = replace(client, X=np.ones_like(client.X))
     game.before(COORDINATES)
-    with pytest.raises(DataError, match="constant in all clients"):
+    with pytest.raises(DataError, match="constant in all silos"):
         game.reduce(COORDINATES, game.ask(COORDINATES))
 
 

@@ -138,7 +138,7 @@ def test_a_graph_in_parts_is_reported_with_its_meaning(rng, play):
     X = 1000.0 * place[:, None] + rng.normal(size=(60, 3))
     for k in (4, 2):
         game = play({"north": X}, Settings(n_clusters=k, n_neighbors=5))
-        with pytest.warns(UserWarning, match=r"client 'north' .*25, 20, 15") as caught:
+        with pytest.warns(UserWarning, match=r"silo 'north' .*25, 20, 15") as caught:
             game.open()
         numbers = [int(word) for word in re.findall(r"\d+", str(caught[0].message))]
         assert numbers == ([3, 25, 20, 15, 3, 4] if k == 4 else [3, 25, 20, 15, 2, 2])

@@ -239,7 +239,7 @@ def arrays_of(state):
 
 
 def test_what_cannot_be_summed_is_refused_with_a_sentence():
-    with pytest.raises(InputError, match="at least 3 clients"):
+    with pytest.raises(InputError, match="at least 3 silos"):
         FMTC(3, privacy="sums").fit(blobs(m=2))
     with pytest.raises(InputError, match="silo_weights"):
         FMTC(3, privacy="sums").fit(blobs(), silo_weights={f"silo {t}": t + 1 for t in range(3)})
@@ -264,7 +264,7 @@ def test_a_client_less_is_refused_before_anything_leaves():
 
 def test_rows_that_are_all_equal_stay_at_home():
     data = blobs() | {"flat": np.ones((40, 6))}
-    with pytest.raises(DataError, match="constant in client 'flat'"):
+    with pytest.raises(DataError, match="constant in silo 'flat'"):
         FMTC(3, view="graph", scale="none", privacy="sums").fit(data)
 
 

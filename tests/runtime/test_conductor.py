@@ -200,7 +200,8 @@ def test_a_silo_that_was_set_aside_and_its_coordinator_are_told(three, tmp_path,
         words, kit, out = Words(quiet=True), tmp_path / cid, tmp_path / f"{cid}'s"
         folder = transport.folder(cid)
         event = {"run": "r", "result": read_client_result(folder / CLIENT_RESULT), **how_it_ended(kit)}
-        report = write_silo(words, ClientSource.read(kit), kit, event, Output(out))
+        with words.warnings_as_notes():
+            report = write_silo(words, ClientSource.read(kit), kit, event, Output(out))
         (line,) = report["trust"]["clients"]
         assert line["held"] is (cid == "west")
         assert line["kept"] == (event["result"].client.choice or "federated")

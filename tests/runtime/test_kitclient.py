@@ -72,7 +72,7 @@ def assert_as_local(transport, rows, settings=SETTINGS):
 # ------------------------------------------------------------------------------------------------------- whole runs
 
 
-@pytest.mark.parametrize("scale", ["none", "client", "global"])
+@pytest.mark.parametrize("scale", ["none", "silo", "global"])
 def test_a_run_over_kits_is_a_local_run(rows, kits, scale):
     settings = replace(SETTINGS, scale=scale)
     transport = KitTransport(kits, settings)

@@ -28,7 +28,7 @@ from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.node import ClientNode, FolderStore, read_state, write_state
 from fmtc.settings import Settings
 
-pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 
 ROUNDS = 4
 

@@ -27,7 +27,7 @@ from fmtc.runtime.local import LocalTransport
 from fmtc.settings import Settings
 from fmtc.tables import Reading, TextRecipe, hashed_counts, read_silos
 
-pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 
 TOPICS = [
     words.split()

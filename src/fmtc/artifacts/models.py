@@ -151,7 +151,7 @@ def read_model(path: str | Path) -> SavedModel:
     check_form(file, about, MODEL)
     d, k = about["n_features_in"], about.get("k") or about.get("n_concepts", 0)
     if not about["clients"]:
-        raise FileError(f"{file} is damaged: it names no client")
+        raise FileError(f"{file} is damaged: it names no silo")
     names, schema, text = read_columns(file, about, d)
     return SavedModel(
         params=about["params"],
@@ -172,7 +172,7 @@ def _read_presence(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, 
     found = {cid: tuple(entry["presence"]) for cid, entry in clients.items() if "presence" in entry}
     for cid, shares in found.items():
         if len(shares) != k or not all(share is None or 0 <= share <= 1 for share in shares):
-            raise FileError(f"{file} is damaged: the presence of client {cid!r} is not that of {k} clusters")
+            raise FileError(f"{file} is damaged: the presence of silo {cid!r} is not that of {k} clusters")
     return found
 
 
@@ -184,7 +184,7 @@ def _read_told(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, list
         if "told" in entry:
             cosine, flags = entry["told"]["cosine"], entry["told"]["flags"]
             if not len(cosine) == len(flags) == k or not set(flags) <= {"", *FLAGS}:
-                raise FileError(f"{file} is damaged: the flags of client {cid!r} are not those of {k} clusters")
+                raise FileError(f"{file} is damaged: the flags of silo {cid!r} are not those of {k} clusters")
             found[cid] = list(zip(cosine, flags, strict=True))
     return found
 
@@ -242,7 +242,7 @@ def read_columns(
 def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: int) -> ClientModel:
     from ..models import KINDS
 
-    path, arrays, about = _read(folder, entry, CLIENT, f"of client {cid!r} ")
+    path, arrays, about = _read(folder, entry, CLIENT, f"of silo {cid!r} ")
     with well_formed(path):
         model: ClientModel = unflatten(KINDS[about["view"]], arrays, about["model"])
         fits = model.fits(d, k)

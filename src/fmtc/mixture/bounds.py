@@ -46,7 +46,7 @@ def impossible_sums(sums: Sums, common: Common, levels: tuple[int, ...], n_rows:
     """
     n, rows = sums.counts, float(sums.score[2])
     if not rows >= 1 or (n_rows and rows not in n_rows):
-        return f"is of {rows:g} rows, and the client has said that it has {' or '.join(map(str, n_rows)) or 'some'}"
+        return f"is of {rows:g} rows, and the silo has said that it has {' or '.join(map(str, n_rows)) or 'some'}"
     if n.min() < 0 or abs(float(n.sum()) - rows) > ROUNDING * rows:
         return f"has counts of concepts that are not those of {rows:g} rows"
     if not _close(sums.weights, common.weights(n)):
@@ -90,7 +90,7 @@ def impossible_steps(counts: Array, sums: Array, n: int, squares: Array) -> str 
     if counts.min() < 0 or (np.abs(counts - np.round(counts)) > ROUNDING).any() or (whole != whole[0]).any():
         return "has counts that are not numbers of rows"
     if whole[0] > n:
-        return f"counts {whole[0]:g} rows, and the client has said that it has {n}"
+        return f"counts {whole[0]:g} rows, and the silo has said that it has {n}"
     if np.abs(sums[counts == 0]).max(initial=0) > 0:
         return "has sums of no rows"
     between = (sums**2 / np.maximum(counts, 1)[..., None]).sum(axis=1)

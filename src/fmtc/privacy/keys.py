@@ -140,12 +140,12 @@ class Rosters:
         earlier = [line for line in self.lines() if line["data"] == data]
         names = sorted(names)
         if any(line["run"] == self.run_id and line["clients"] != names for line in earlier):
-            raise TrustError("the clients of a run with privacy never change; start a new run")
+            raise TrustError("the silos of a run with privacy never change; start a new run")
         shown = isolates([*(line["clients"] for line in earlier), names])
         if shown is not None and not self.accept:
             raise TrustError(
-                f"sums over these clients, with those of earlier runs over the same rows, would show {shown!r} alone: "
-                "the rosters differ by it. Run with the clients of before, or with at least two fewer or more; "
+                f"sums over these silos, with those of earlier runs over the same rows, would show {shown!r} alone: "
+                "the rosters differ by it. Run with the silos of before, or with at least two fewer or more; "
                 "--accept-difference overrides it"
             )
         line = {"run": self.run_id, "data": data, "clients": names, "accepted": shown}
@@ -232,8 +232,8 @@ class Keys:
         own = X25519PrivateKey.from_private_bytes(self.private())
         if len(cards) < FEWEST:
             raise TrustError(
-                f"a sum over {len(cards)} client{'s' if len(cards) > 1 else ''} hides nothing: each knows the other's "
-                f"part. privacy needs at least {FEWEST} clients"
+                f"a sum over {len(cards)} silo{'s' if len(cards) > 1 else ''} hides nothing: each knows the other's "
+                f"part. privacy needs at least {FEWEST} silos"
             )
         self.floor.check(settings, len(cards))
         mine = cards.get(self.client_id)
@@ -305,7 +305,7 @@ class Keys:
         honest = len(self.names) - settings.privacy.colluding
         if honest < 1:
             raise TrustError(
-                f"{len(self.names)} clients cannot hide a record from {settings.privacy.colluding} that work together"
+                f"{len(self.names)} silos cannot hide a record from {settings.privacy.colluding} that work together"
             )
         parts = []
         for name, value in pack(answer).items():

@@ -189,7 +189,7 @@ class Outbox:
         limit = phase.limit(settings)
         if self._count[phase.name] >= limit:
             raise LimitError(
-                f"client {self.client_id!r} answers {phase.name!r} at most {limit} times in a run, and has done so"
+                f"silo {self.client_id!r} answers {phase.name!r} at most {limit} times in a run, and has done so"
             )
         self._obey(findings)
         self._ask_person(phase, message, fields, findings)
@@ -200,7 +200,7 @@ class Outbox:
     def _sealed(self, phase: Masking, message: Message, answer: Any, settings: Any, context: str) -> Any:
         """What may leave of an answer of which only the sum may be seen."""
         if self.keys is None:
-            raise TrustError(f"client {self.client_id!r} has no keys to mask {phase.name!r} with")
+            raise TrustError(f"silo {self.client_id!r} has no keys to mask {phase.name!r} with")
         return self.keys.seal(phase, message, answer, settings, context)
 
     def fail(self, message: Message | None, error: BaseException) -> Failure:
@@ -235,7 +235,7 @@ class Outbox:
         """Refuse what a rule refuses; warn of the rest, once for each rule."""
         for finding in findings:
             if finding.action == REFUSE:
-                raise TrustError(f"client {self.client_id!r} does not answer: {finding.sentence}")
+                raise TrustError(f"silo {self.client_id!r} does not answer: {finding.sentence}")
             if finding.rule not in self._warned:
                 self._warned.add(finding.rule)
                 warnings.warn(f"before an answer left: {finding.sentence}", UserWarning, stacklevel=3)

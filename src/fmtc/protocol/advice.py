@@ -151,11 +151,11 @@ def compared(sizes: Mapping[str, int], settings: AdviceSettings) -> tuple[int, .
     wanted = highest if settings.fixed else settings.lowest + 1
     if n < ROWS_PER_CLUSTER * wanted:
         raise DataError(
-            f"client {smallest!r} has {n} rows, and {wanted} clusters cannot be compared with fewer than "
-            f"{ROWS_PER_CLUSTER * wanted}: give a range that ends at {n // ROWS_PER_CLUSTER}, or leave this client out"
+            f"silo {smallest!r} has {n} rows, and {wanted} clusters cannot be compared with fewer than "
+            f"{ROWS_PER_CLUSTER * wanted}: give a range that ends at {n // ROWS_PER_CLUSTER}, or leave this silo out"
             if n >= ROWS_PER_CLUSTER * (settings.lowest + 1)
-            else f"client {smallest!r} has {n} rows, too few to compare any numbers of clusters: "
-            f"{ROWS_PER_CLUSTER * (settings.lowest + 1)} are needed. Leave this client out, or say how many clusters "
+            else f"silo {smallest!r} has {n} rows, too few to compare any numbers of clusters: "
+            f"{ROWS_PER_CLUSTER * (settings.lowest + 1)} are needed. Leave this silo out, or say how many clusters "
             "you want"
         )
     return tuple(range(settings.lowest, min(highest, n // ROWS_PER_CLUSTER) + 1))
@@ -179,7 +179,7 @@ class Spectrum(Phase):
         """What is compared."""
 
         ks: Array = array(
-            "v", "numbers of clusters that are compared", "A quarter of the rows of the smallest client, if that is "
+            "v", "numbers of clusters that are compared", "A quarter of the rows of the smallest silo, if that is "
             "below the largest number asked for.", kind="int", check=_are_numbers,
         )  # fmt: skip
 
@@ -187,11 +187,11 @@ class Spectrum(Phase):
         """The spectrum of one client."""
 
         eigenvalues: Array = array(
-            "e", "lowest eigenvalues of the client's neighbour graph, one more than the largest number of clusters",
-            "Into how many parts the client's rows fall, and how clearly.",
+            "e", "lowest eigenvalues of the silo's neighbour graph, one more than the largest number of clusters",
+            "Into how many parts the silo's rows fall, and how clearly.",
         )  # fmt: skip
         parts: int = number(
-            "number of large parts of the client's rows, whose nearest neighbours are in the same part",
+            "number of large parts of the silo's rows, whose nearest neighbours are in the same part",
             "Exactly that.", kind="count", check=above(0),
         )  # fmt: skip
 
@@ -208,7 +208,7 @@ class Spectrum(Phase):
             some = stream(settings.seed, cid, "advice").choice(rows.shape[0], ROWS, replace=False)
             rows = replace(rows, X=rows.X[np.sort(some)])
         if rows.shape[0] < ROWS_PER_CLUSTER * ks[-1]:
-            raise DataError(f"client {cid!r} has {rows.shape[0]} rows, too few to look for {ks[-1]} clusters")
+            raise DataError(f"silo {cid!r} has {rows.shape[0]} rows, too few to look for {ks[-1]} clusters")
         graph = build_graph(rows.X, settings.n_neighbors, settings.bandwidth, settings.nonmutual_weight)
         F = spectral_start(graph, ks[-1] + 1, stream(settings.seed, cid, "start"))
         lam = np.einsum("ij,ij->j", F, graph.to_client_order(graph.laplacian @ graph.to_graph_order(F)))

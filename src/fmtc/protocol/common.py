@@ -132,7 +132,7 @@ class Verdict(Phase):
         """Findings about this client."""
 
         findings: Array = array(
-            f"f {WIDTH}", "how this client's columns differ from the others': a code, whether it stops a run, the "
+            f"f {WIDTH}", "how this silo's columns differ from the others': a code, whether it stops a run, the "
             "column's place here and there, a number",
             "Where its columns stand at the others, which it lacks, and by which factor the others' values differ from "
             "its own.", check=_are_findings,
@@ -150,7 +150,7 @@ VERDICT = Verdict()
 # ------------------------------------------------------------------------------------------------------------------ end
 
 
-WHEN = "where the server has compared the clients' concepts"
+WHEN = "where the server has compared the silos' concepts"
 
 
 LACKS = len(FLAGS)  # in place of the number of a flag: the silo lacks the concept
@@ -187,15 +187,15 @@ class End(Phase):
 
         converged: bool = number("whether the residuals fell below the tolerance", "Nothing else.", kind="flag")
         cosine: Array | None = array(
-            "K", "how alike the client's clusters are to those of the same concepts elsewhere, as a cosine",
-            "Whether other clients have what this one has.", when=WHEN,
+            "K", "how alike the silo's clusters are to those of the same concepts elsewhere, as a cosine",
+            "Whether other silos have what this one has.", when=WHEN,
         )  # fmt: skip
         flags: Array | None = array(
-            "K", "0 matched, 1 unsure, 2 unique to this client, 3 a concept that it lacks", "As `cosine`.",
+            "K", "0 matched, 1 unsure, 2 unique to this silo, 3 a concept that it lacks", "As `cosine`.",
             kind="uint8", when=WHEN,
         )  # fmt: skip
         held: bool | None = number(
-            "that the server has capped this client, set it aside or refused an answer of it",
+            "that the server has capped this silo, set it aside or refused an answer of it",
             "That it is unlike the others.", kind="flag", when="where it has",
         )  # fmt: skip
 

@@ -178,7 +178,7 @@ def calibrated(home: Home, X: Any, model: Any) -> Calibration:
     fewest = max(FEWEST, 2 * (silo.k + 1))
     if n < fewest:
         raise TooFewError(
-            f"client {silo.name!r} has {n} rows, too few to calibrate {silo.k} clusters; at least {fewest} are needed"
+            f"silo {silo.name!r} has {n} rows, too few to calibrate {silo.k} clusters; at least {fewest} are needed"
         )
     order = stream(silo.settings.seed, silo.name, "folds").permutation(n)
     folds = min(FOLDS, -(-ENOUGH * FOLDS // n))

@@ -92,21 +92,21 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
     needed = max(2, k + 1)
     if n < needed:
         raise DataError(
-            f"client {client_id!r} has {n} sample{'s' if n != 1 else ''} (n_samples={n}); "
+            f"silo {client_id!r} has {n} sample{'s' if n != 1 else ''} (n_samples={n}); "
             f"n_clusters={k} needs at least {needed} rows in every client. "
-            "Ask for fewer clusters or leave this client out."
+            "Ask for fewer clusters or leave this silo out."
         )
     entries = X.data if sp.issparse(X) else X
     refuse_flat([client_id] if _is_flat(X) else [])
     _refuse_sizes(client_id, X, entries)
     if settings.scale == "tfidf" and entries.min(initial=0) < 0:
-        raise DataError(f'client {client_id!r} has entries below 0; scale="tfidf" takes counts of words')
+        raise DataError(f'silo {client_id!r} has entries below 0; scale="tfidf" takes counts of words')
     if device != HOST and sp.issparse(X):
         raise DataError(
-            f"client {client_id!r} has sparse rows, which device={device!r} does not take; use the default device"
+            f"silo {client_id!r} has sparse rows, which device={device!r} does not take; use the default device"
         )
     if settings.levels and len(settings.levels) != X.shape[1]:
-        raise DataError(f"client {client_id!r} has {X.shape[1]} columns, but this run has {len(settings.levels)}")
+        raise DataError(f"silo {client_id!r} has {X.shape[1]} columns, but this run has {len(settings.levels)}")
     scaling = None
     if settings.scale == "silo":
         scaling = standardize(moments(expanded(X, settings.levels)), settings.levels)
@@ -119,7 +119,7 @@ def _refuse_sizes(client_id: str, X: Any, entries: Array) -> None:
     peak = float(max(np.fmax.reduce(entries, axis=None, initial=0), -np.fmin.reduce(entries, axis=None, initial=0)))
     if peak and not np.sqrt(limits.tiny) < peak < np.sqrt(limits.max / X.shape[0] / X.shape[1]):
         raise DataError(
-            f"client {client_id!r} has entries up to {peak:.1e}, too {'large' if peak > 1 else 'small'} to be squared "
+            f"silo {client_id!r} has entries up to {peak:.1e}, too {'large' if peak > 1 else 'small'} to be squared "
             f"in {X.dtype}. Rescale the features of all clients."
         )
 
@@ -139,8 +139,8 @@ def refuse_flat(flat: list[str]) -> None:
     """Raise `DataError` for clients whose rows are all equal."""
     if flat:
         raise DataError(
-            f"every feature is constant in client {', '.join(map(repr, flat))}: there is nothing to cluster. "
-            "Leave that client out, or check how its rows were read."
+            f"every feature is constant in silo {', '.join(map(repr, flat))}: there is nothing to cluster. "
+            "Leave that silo out, or check how its rows were read."
         )
 
 
@@ -284,8 +284,8 @@ def shared_width(features: Mapping[str, int]) -> int:
     if len(set(features.values())) > 1:
         listed = ", ".join(f"{cid!r} has {d}" for cid, d in features.items())
         raise DataError(
-            f"clients disagree on the number of features: {listed}. FMTC needs one shared feature space: "
-            "bring every client to the same columns before fitting."
+            f"silos disagree on the number of features: {listed}. FMTC needs one shared feature space: "
+            "bring every silo to the same columns before fitting."
         )
     return next(iter(features.values()))
 

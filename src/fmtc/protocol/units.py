@@ -107,7 +107,7 @@ class Moments(Phase):
         silent = [cid for cid in said if sums[cid] is None]
         if silent:
             raise RefusedError(
-                f"client {', '.join(map(repr, silent))} sent no {name}, which scale={settings.scale!r} needs"
+                f"silo {', '.join(map(repr, silent))} sent no {name}, which scale={settings.scale!r} needs"
             )
         rows = {cid: answer.n_samples for cid, answer in said.items()}
         width = shared_width({cid: len(of_columns) for cid, of_columns in sums.items()})
@@ -212,8 +212,8 @@ class Rescale(Phase):
         """Common units of the columns; c of them are kept."""
 
         shift: Array | None = array(
-            "c", "column means of all rows of all clients, which are subtracted",
-            "With its own means and the numbers of rows, the mean of all others; with two clients, that of the other.",
+            "c", "column means of all rows of all silos, which are subtracted",
+            "With its own means and the numbers of rows, the mean of all others; with two silos, that of the other.",
             when="all rows dense",
         )  # fmt: skip
         stretch: Array = array(
@@ -227,7 +227,7 @@ class Rescale(Phase):
         )  # fmt: skip
 
         lift: bool | None = number(
-            "whether the graph view replaces columns by random features that all clients draw from the seed",
+            "whether the graph view replaces columns by random features that all silos draw from the seed",
             "Whether columns are few.", kind="flag", when="where columns have common units",
         )  # fmt: skip
 

@@ -182,7 +182,7 @@ def _differ(transport: Transport, spec: RunSpec, events: Channel) -> bool:
     replies = transport.exchange({cid: Message(SURVEY.name, SURVEY.Ask()) for cid in transport.client_ids})
     if len(replies.answers) < (spec.min_clients or len(transport.client_ids)):
         cid, error = min(replies.failures.items())
-        raise ClientError(f"client {cid!r} failed {SURVEY.doing}: {error}") from error
+        raise ClientError(f"silo {cid!r} failed {SURVEY.doing}: {error}") from error
     received: Totals = {}
     add_received(received, SURVEY, replies)
     scaled = getattr(spec.settings, "scale", "none") != "none"
@@ -204,7 +204,7 @@ def _differ(transport: Transport, spec: RunSpec, events: Channel) -> bool:
     known = sum(levels > 0 for levels in getattr(spec.settings, "levels", ()))
     if there != known:
         raise DataError(
-            f"the clients have {there} column{'s' if there != 1 else ''} of categories, and the coordinator knows of "
+            f"the silos have {there} column{'s' if there != 1 else ''} of categories, and the coordinator knows of "
             f"{known}: give it the schema that they have (--schema)"
         )
     return False

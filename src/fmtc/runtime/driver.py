@@ -379,7 +379,7 @@ class _Run:
         self._drop(phase, replies)
         doing = f"in round {number}" if loops else phase.doing
         for cid, error in replies.failures.items():
-            logger.warning("client %r failed %s: %s: %s", cid, doing, type(error).__name__, error)
+            logger.warning("silo %r failed %s: %s: %s", cid, doing, type(error).__name__, error)
         for cid, message in messages.items() if not loops and self.before_closing is not None else ():
             self.closing.setdefault(cid, []).append(message)
         # whom the server refuses cannot end the run for the others, unless too few of them are left to compare
@@ -388,12 +388,12 @@ class _Run:
             needed -= sum(isinstance(e, SiteError) and not isinstance(e, OwnError) for e in replies.failures.values())
         if len(replies.answers) < needed:
             if not replies.failures:  # a resumed run: clients were left out before its first round
-                raise ClientError(f"{len(messages)} clients take part in this run, {needed} needed: lower min_clients")
+                raise ClientError(f"{len(messages)} silos take part in this run, {needed} needed: lower min_silos")
             cid, error = min(replies.failures.items())
             kind = DataError if isinstance(error, DataError) else ClientError  # rows that are here, and can be mended
             raise kind(
-                f"client {cid!r} failed {doing}: {type(error).__name__}: {error} "
-                f"({len(replies.answers)} of {len(messages)} clients answered, {needed} needed)"
+                f"silo {cid!r} failed {doing}: {type(error).__name__}: {error} "
+                f"({len(replies.answers)} of {len(messages)} silos answered, {needed} needed)"
             ) from error
         add_received(self.received, phase, replies)
         return replies
@@ -479,7 +479,7 @@ class _Run:
             )
         ids, here = about["server"]["client_ids"], self.transport.client_ids
         if not set(ids) <= set(here) <= set(about["asked"]):
-            raise FileError(f"the checkpoint in {folder} is of clients {list(ids)}, this run has {list(here)}")
+            raise FileError(f"the checkpoint in {folder} is of silos {list(ids)}, this run has {list(here)}")
         if about["weights"] != jsonable(self.weights):
             raise FileError(f"the checkpoint in {folder} was made with other client_weights; resume with the same ones")
 
@@ -498,14 +498,14 @@ def quorum(min_clients: int | None, m: int, method: Method) -> int:
     """
     if method.masks and min_clients is not None and min_clients < m:
         raise TrustError(
-            f"min_clients={min_clients} of {m} cannot be used with privacy: a server that only says that a client is "
-            "gone could take the difference of two sums, which shows that client's own part. Wait for all clients, or "
+            f"min_silos={min_clients} of {m} cannot be used with privacy: a server that only says that a silo is "
+            "gone could take the difference of two sums, which shows that silo's own part. Wait for all silos, or "
             "start a new run without the one that is gone"
         )
     if min_clients is None:
         return m
     if type(min_clients) is not int:
-        raise TypeError(f"min_clients must be None or a whole number, got {min_clients!r}")
+        raise TypeError(f"min_silos must be None or a whole number, got {min_clients!r}")
     if not 1 <= min_clients <= m:
-        raise ValueError(f"min_clients must lie between 1 and the {m} clients there are, got {min_clients}")
+        raise ValueError(f"min_silos must lie between 1 and the {m} silos there are, got {min_clients}")
     return min_clients

@@ -114,29 +114,29 @@ class ClientSource:
         A comparison of columns of a client that asks for privacy tells names and types only, whatever the run is.
         """
         if self.max_k is not None and settings.n_clusters > self.max_k:
-            raise LimitError(f"the run asks for {settings.n_clusters} clusters; this client allows {self.max_k}")
+            raise LimitError(f"the run asks for {settings.n_clusters} clusters; this silo allows {self.max_k}")
         if self.n_clusters is not None and not comparing:
             if self.n_clusters > settings.n_clusters:
                 raise LimitError(
-                    f"this client has {self.n_clusters} clusters, and the run has {settings.n_clusters}; the "
+                    f"this silo has {self.n_clusters} clusters, and the run has {settings.n_clusters}; the "
                     f"coordinator can allow it with -k {self.n_clusters}"
                 )
             if getattr(settings, "clusters_per_silo", None) is None and self.n_clusters != settings.n_clusters:
                 raise LimitError(
-                    f"this client has {self.n_clusters} clusters, the run gives every client {settings.n_clusters}; "
+                    f"this silo has {self.n_clusters} clusters, the run gives every silo {settings.n_clusters}; "
                     f"the coordinator can allow it with --clusters-per-silo {settings.n_clusters}"
                 )
         if not comparing:
             Floor.read(self.floor).check(settings)
         if self.max_runs is not None and recent >= self.max_runs:
-            raise LimitError(f"it would be run {recent + 1} within 24 hours; this client allows {self.max_runs}")
+            raise LimitError(f"it would be run {recent + 1} within 24 hours; this silo allows {self.max_runs}")
 
     def check_rows(self, n_rows: int, settings: Any) -> None:
         """Refuse clusters of so few rows that their centres tell of single ones."""
         asked = getattr(settings, "clusters_of", lambda _: settings.n_clusters)(self.client_id)
         if n_rows < self.min_rows * asked:
             raise LimitError(
-                f"the run asks for {asked} clusters of {n_rows} rows; this client asks for at least "
+                f"the run asks for {asked} clusters of {n_rows} rows; this silo asks for at least "
                 f"{self.min_rows} rows per cluster"
             )
 
@@ -309,7 +309,7 @@ class KitClient:
         own, asked = () if silo.schema is None else silo.schema.levels, getattr(self.settings, "levels", None)
         if asked is not None and (any(own) or any(asked)) and tuple(own) != tuple(asked):
             raise DataError(
-                "the run is of other categories than this client's table: all clients and the coordinator need one "
+                "the run is of other categories than this silo's table: all silos and the coordinator need one "
                 "schema (--schema); one of them makes it with `fmtc check FILES --write-schema schema.toml`"
             )
         self.data = fingerprint(silo.X, silo.ids)

@@ -95,7 +95,7 @@ def read_state(path: Path, client: Any, method: Method) -> Any:
         raise FileError(f"{path} is damaged: it lacks {', '.join(sorted(lacking))}")
     if about["client_id"] != client.client_id or about["data"] != fingerprint(client.X):
         raise FileError(
-            f"the rows of client {client.client_id!r} are not those of the checkpoint in {path.parent}; a run can only "
+            f"the rows of silo {client.client_id!r} are not those of the checkpoint in {path.parent}; a run can only "
             "be resumed on the same data. Start again, or bring the old file back."
         )
     device = getattr(client, "device", None)

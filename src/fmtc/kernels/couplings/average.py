@@ -11,7 +11,7 @@ class AverageCoupling(Coupling):
     """The constraint Z_1 = ... = Z_m, a baseline to compare the others with."""
 
     name = "average"
-    summary = "All clients share one projection, as in plain federated averaging (for comparison)."
+    summary = "All silos share one projection, as in plain federated averaging (for comparison)."
     shrinks = False
 
     def value(self, W: Array, p: float) -> float:

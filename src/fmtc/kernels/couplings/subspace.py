@@ -16,7 +16,7 @@ class SubspaceCoupling(Coupling):
     """
 
     name = "subspace"
-    summary = "The projections of all clients lie in one subspace of low dimension; the order of clients is irrelevant."
+    summary = "The projections of all silos lie in one subspace of low dimension; the order of silos is irrelevant."
     fills = False
 
     def value(self, W: Array, p: float) -> float:

@@ -15,7 +15,7 @@ class TensorCoupling(Coupling):
     """
 
     name = "tensor"
-    summary = "The projections of all clients form a tensor of low rank (the paper's method)."
+    summary = "The projections of all silos form a tensor of low rank (the paper's method)."
 
     def value(self, W: Array, p: float) -> float:
         """Mean over the m Fourier slices of the sum of singular values to the power p (Eq. 5)."""

@@ -49,7 +49,7 @@ class Finish(Phase):
         """The last rotation."""
 
         rotation: Array | None = array(
-            "k k", "turns F and W to the common frame", "How the client's columns lie to those of the others.",
+            "k k", "turns F and W to the common frame", "How the silo's columns lie to those of the others.",
             when="with `align`", check=is_rotation,
         )  # fmt: skip
 
@@ -80,7 +80,7 @@ class Finish(Phase):
             from sklearn.exceptions import ConvergenceWarning
 
             warnings.warn(
-                f"client {client.client_id!r} fills only {n_filled} of {k} clusters: its rows have too "
+                f"silo {client.client_id!r} fills only {n_filled} of {k} clusters: its rows have too "
                 "few distinct projections. Ask for fewer clusters, or look for duplicate rows.",
                 ConvergenceWarning,
                 stacklevel=2,
@@ -228,17 +228,17 @@ def is_partial_order(order: Any, sizes: Mapping[str, int]) -> str | None:
 
 
 ORDER = partial(
-    array, "K", "the client's cluster that takes each common number, -1 for a concept that it lacks",
+    array, "K", "the silo's cluster that takes each common number, -1 for a concept that it lacks",
     "How its order of cluster sizes compares with that of the others.", kind="int", when="without `privacy`",
     check=is_partial_order,
 )  # fmt: skip
 PARTIAL = partial(
-    number, "whether clients lack concepts: axes of projections are then concepts", "That a silo lacks one.",
-    kind="flag", when="where clients lack concepts",
+    number, "whether silos lack concepts: axes of projections are then concepts", "That a silo lacks one.",
+    kind="flag", when="where silos lack concepts",
 )  # fmt: skip
 FRAME = partial(
-    array, "k k", "common centres, which give each client's clusters their numbers",
-    "Where the clusters of all clients lie in the common frame.", when='with `privacy="sums"`',
+    array, "k k", "common centres, which give each silo's clusters their numbers",
+    "Where the clusters of all silos lie in the common frame.", when='with `privacy="sums"`',
 )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ class Presence(Content):
     """How much of each concept one client has; the last answer of a run that hides nobody's answers."""
 
     shares: Array = array(
-        "K", "share of each concept in the client's rows, 0 for fewer than `min_share_rows` (5) rows",
+        "K", "share of each concept in the silo's rows, 0 for fewer than `min_share_rows` (5) rows",
         "Exactly that, for the atlas; small clusters cannot be told from absent ones.", check=_are_parts,
     )  # fmt: skip
 
@@ -83,7 +83,7 @@ class Number(Phase):
         shares: Array | None = array("1 K", "shares of the concepts", "Nothing: they are equal.", when="after `settle`")
         spread: Array | None = array("1 K", "1/kappa", "As in `settle`.", when="after `settle`")
         compare: bool | None = number(
-            "whether the client compares the common model with one of its own",
+            "whether the silo compares the common model with one of its own",
             "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
         )  # fmt: skip
 

@@ -159,12 +159,12 @@ class Prepare(Phase):
 
         scale: float = number(
             "common factor that gives the rows mean squared norm 1",
-            "The mean squared norm of all rows; with two clients, one equation about the other's `n_samples` and "
+            "The mean squared norm of all rows; with two silos, one equation about the other's `n_samples` and "
             "`sum_of_squares`.", check=above(0),
         )  # fmt: skip
         ridge: float = number(
-            "rho/(2 omega alpha), the weight of the anchor for this client",
-            "Its own weight times the number of clients, where weights are set.", check=above(0),
+            "rho/(2 omega alpha), the weight of the anchor for this silo",
+            "Its own weight times the number of silos, where weights are set.", check=above(0),
         )  # fmt: skip
         n_clusters: int | None = number(
             "its number of clusters, as it has said in `hello`", "Nothing new.", kind="count",
@@ -219,7 +219,7 @@ def _components_message(client_id: str, sizes: Array, k: int) -> str:
         else f"With more parts than clusters ({k}), only the {k} largest parts shape the embedding"
     )
     return (
-        f"the neighbour graph of client {client_id!r} has {len(sizes)} unconnected parts, of {shown} rows. "
+        f"the neighbour graph of silo {client_id!r} has {len(sizes)} unconnected parts, of {shown} rows. "
         f"{effect}. If that is not what the data mean, raise n_neighbors."
     )
 

@@ -216,12 +216,12 @@ class Round(Phase):
         """What the client's projection is drawn towards."""
 
         anchor: Array = array(
-            "d k", "Z − Y/rho, this client's slice of the consensus: the only combination that Eq. 12 needs",
-            "A mixture of everybody's `W`; with two clients, or with many that agree, a client can work out roughly "
+            "d k", "Z − Y/rho, this silo's slice of the consensus: the only combination that Eq. 12 needs",
+            "A mixture of everybody's `W`; with two silos, or with many that agree, a silo can work out roughly "
             "what the others' `W` are.",
         )  # fmt: skip
         rotation: Array | None = array(
-            "k k", "turns F and W to the common frame", "How the client's columns lie to those of the others.",
+            "k k", "turns F and W to the common frame", "How the silo's columns lie to those of the others.",
             when="after the first round, with `align`", check=is_rotation,
         )  # fmt: skip
         before: int | None = number(
@@ -269,7 +269,7 @@ class Round(Phase):
     def impossible(self, server: Any, client_id: str, answer: Any, settings: Settings) -> str | None:
         """Another number of columns than the client has clusters."""
         k, said = answer.W.shape[1], server.clusters.get(client_id)
-        return None if said in (None, k) else f"has {k} columns, and its client has said {said} clusters"
+        return None if said in (None, k) else f"has {k} columns, and its silo has said {said} clusters"
 
     def reduce(self, server: GraphServer, answers: Answers, settings: Settings) -> tuple[GraphServer, RoundReport]:
         """Align, prox (Eq. 18), dual step (Eq. 19)."""

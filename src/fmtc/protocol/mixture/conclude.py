@@ -39,7 +39,7 @@ class Conclude(Phase):
             "K", "the concept that takes each number, the largest first", "As `shares`.", kind="int", check=is_order
         )
         compare: bool | None = number(
-            "whether the client compares the common model with one of its own",
+            "whether the silo compares the common model with one of its own",
             "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
         )  # fmt: skip
 
@@ -98,7 +98,7 @@ def _warn_of_equal_rows(client: Counted) -> None:
     from sklearn.exceptions import ConvergenceWarning
 
     warnings.warn(
-        f"client {client.client_id!r} has only {n} different row{'s' if n > 1 else ''} for {client.k} clusters. "
+        f"silo {client.client_id!r} has only {n} different row{'s' if n > 1 else ''} for {client.k} clusters. "
         "Ask for fewer clusters, or look for duplicate rows.",
         ConvergenceWarning,
         stacklevel=3,

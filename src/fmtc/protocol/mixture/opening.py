@@ -208,7 +208,7 @@ class Coordinates(Phase):
         """Moments of no rows, or of other rows than before."""
         n, told = answer.n_samples, server.told.get(client_id)
         if told is not None and n != told[0]:
-            return f"is of {n} rows, and the client has said that it has {told[0]:g}"
+            return f"is of {n} rows, and the silo has said that it has {told[0]:g}"
         return bounds.impossible_moments(n, answer.sums, answer.within, answer.fourths, answer.between)
 
     def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> Seeding:
@@ -230,7 +230,7 @@ class Coordinates(Phase):
         varies = np.diag(total) > ROUNDING * mean**2
         within, total = (np.where(varies[:, None] & varies, moments, 0.0) for moments in (within, total))
         if not varies.any():
-            raise DataError("every column is constant in all clients: there is nothing to cluster")
+            raise DataError("every column is constant in all silos: there is nothing to cluster")
         size = float(np.trace(total[:r, :r])) / r if r else 1.0
         few = whole["many"][:r] < 0.5  # in all silos
         floor = np.where(few, LEAST * np.diag(total)[:r], 0.0) if few.any() else None

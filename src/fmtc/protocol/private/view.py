@@ -394,7 +394,7 @@ class Anchors(Method):
         privacy, n, k = settings.privacy, X.shape[0], settings.n_clusters
         if sp.issparse(X):
             raise DataError(
-                f"client {client_id!r} has sparse rows, which no bounds clip well: bring them to some hundred dense "
+                f"silo {client_id!r} has sparse rows, which no bounds clip well: bring them to some hundred dense "
                 "columns by a public random projection (20News in 100 such columns: 33 % right, chance 25 %)."
             )
         if privacy.bounds is None:
@@ -404,13 +404,11 @@ class Anchors(Method):
             )
         if privacy.noisy and privacy.delta > 1 / max(n, 1):
             raise TrustError(
-                f"client {client_id!r} has {n} rows and delta={privacy.delta:g} is above 1/{n}, which lets a whole "
+                f"silo {client_id!r} has {n} rows and delta={privacy.delta:g} is above 1/{n}, which lets a whole "
                 f"record leak; use a delta below {1 / max(n, 1):.1g}."
             )
         if n <= k:
-            raise DataError(
-                f"client {client_id!r} has {n} rows; n_clusters={k} needs at least {k + 1} in every client."
-            )
+            raise DataError(f"silo {client_id!r} has {n} rows; n_clusters={k} needs at least {k + 1} in every client.")
         client = ClientState(client_id, np.ascontiguousarray(X), settings.n_clusters)
         box_of(client, settings)  # refuses bounds that do not fit
         return client
@@ -462,7 +460,7 @@ class Private(Anchors):
             raise TrustError('a private run needs a finite epsilon; without noise, use privacy="sums"')
         if len(client_ids) <= settings.privacy.colluding:
             raise TrustError(
-                f"{len(client_ids)} clients cannot hide a record from {settings.privacy.colluding} that work together"
+                f"{len(client_ids)} silos cannot hide a record from {settings.privacy.colluding} that work together"
             )
         return super().open_server(client_ids, settings, weights)
 

@@ -29,10 +29,10 @@ class MakeCards(Phase):
         """A card."""
 
         key: Array = array("32", "public key for this run only", "Nothing about rows.", kind="uint8")
-        certificate: Array = array("b", "the client's certificate", "Who it is.", kind="uint8")
+        certificate: Array = array("b", "the silo's certificate", "Who it is.", kind="uint8")
         signature: Array = array(
-            "a", "of the run, its settings, the client's name and the key, by the key of the certificate",
-            "That the client itself made the key.", kind="uint8",
+            "a", "of the run, its settings, the silo's name and the key, by the key of the certificate",
+            "That the silo itself made the key.", kind="uint8",
         )  # fmt: skip
 
     def reply(self, keys: Any, ask: Nothing, settings: Any, round_no: int) -> tuple[Any, Answer]:
@@ -65,7 +65,7 @@ class Roster(Phase):
     class Ask(Content):
         """All cards."""
 
-        names: str = number("names of the clients, in order", "Who takes part.", kind="word")
+        names: str = number("names of the silos, in order", "Who takes part.", kind="word")
         keys: Array = array("m 32", "their keys for this run", "Nothing about rows.", kind="uint8")
         certificates: Array = array("b", "their certificates, one after the other", "Who they are.", kind="uint8")
         signatures: Array = array("a", "their signatures, one after the other", "Nothing about rows.", kind="uint8")
@@ -78,7 +78,7 @@ class Roster(Phase):
 
         code: str = number(
             "16 digits of a hash of run, settings, names, certificates and keys",
-            "Whether all clients were shown the same cards.", kind="word",
+            "Whether all silos were shown the same cards.", kind="word",
             check=lambda v, _: None if len(v) == CODE and set(v) <= set("0123456789abcdef") else "is no roster code",
         )  # fmt: skip
 
@@ -98,7 +98,7 @@ class Roster(Phase):
         """One code for all."""
         codes = {answer.code for answer in answers.values()}
         if len(codes) != 1:
-            raise TrustError("clients were shown different cards; start a new run")
+            raise TrustError("silos were shown different cards; start a new run")
         return replace(server, cards=replace(server.cards, code=codes.pop()))
 
 

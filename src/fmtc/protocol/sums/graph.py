@@ -85,10 +85,10 @@ class TotalHello(Hello):
         m = how_many(answers)
         (total,) = answers.values()
         if not total.sum_of_squares > 0:
-            raise TrustError("hello: the sum of sum_of_squares is not above 0, so one client sent no honest answer")
+            raise TrustError("hello: the sum of sum_of_squares is not above 0, so one silo sent no honest answer")
         d, over = divmod(total.n_features, m)
         if over:
-            raise DataError("clients disagree on the number of features. Bring every client to the same columns.")
+            raise DataError("silos disagree on the number of features. Bring every silo to the same columns.")
         return become(
             server, Scaled, n_features=d, omega=np.full(m, 1 / m), rho=rho_of(server, settings, m), beta=None,
             scale=float(np.sqrt(total.n_samples / total.sum_of_squares)), before=rounds_before(server),
@@ -111,12 +111,12 @@ class TotalRound(Phase):
         """The consensus step, the same for all."""
 
         sketch: int = number(
-            "columns of the sketch of the sum; 0: the sum itself is asked for", "How many clients there are.",
+            "columns of the sketch of the sum; 0: the sum itself is asked for", "How many silos there are.",
             kind="count",
         )  # fmt: skip
         basis: Array | None = array(
             "d r", "directions that the consensus keeps, from the sum of the last round",
-            "Which combinations of columns the projections of all clients have in common.",
+            "Which combinations of columns the projections of all silos have in common.",
             when="after the first round",
         )  # fmt: skip
         ratio: Array | None = array(
@@ -136,9 +136,9 @@ class TotalRound(Phase):
 
         gram: Array = array(
             "t", "T Tᵀ of T = W + Y/rho, entries on and above the diagonal; or its product with a random matrix",
-            "In the sum: the subspace that the projections of all clients share, and its spectrum.",
+            "In the sum: the subspace that the projections of all silos share, and its spectrum.",
         )  # fmt: skip
-        loss: float = number("the client's part of the objective", "In the sum: the objective.")
+        loss: float = number("the silo's part of the objective", "In the sum: the objective.")
         gap: float = number("‖W − Z‖² of the last round", "In the sum: a residual.")
         own: float = number("‖W‖² of the last round", "In the sum: the size of the projections.")
         common: float = number("‖Z‖² of the last round", "In the sum: the size of the consensus.")
@@ -190,7 +190,7 @@ class TotalRound(Phase):
             G[np.triu_indices(d)] = total.gram
             U, s, negative = directions(G + np.triu(G, 1).T)
         if negative > NO_SUM:
-            raise TrustError("the sum of a round is no sum of squares: one of the clients sent no honest answer")
+            raise TrustError("the sum of a round is no sum of squares: one of the silos sent no honest answer")
         p, beta = settings.schatten_p, server.beta
         if beta is None:
             beta = server.rho * weight_of_threshold(settings.beta * float(s.max()), p)
@@ -313,11 +313,11 @@ class Match(Phase):
         """The client's part of the next frames."""
 
         matched: Array = array(
-            "g k k", "the client's centres, in the order that fits each frame",
-            "In the sum: where the clusters of all clients lie in the common frame.",
+            "g k k", "the silo's centres, in the order that fits each frame",
+            "In the sum: where the clusters of all silos lie in the common frame.",
         )  # fmt: skip
         ranks: Array = array(
-            "g k", "their places in the client's own order, the largest first",
+            "g k", "their places in the silo's own order, the largest first",
             "In the sum: which clusters are large at most clients.",
         )  # fmt: skip
 

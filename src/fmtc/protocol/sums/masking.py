@@ -20,7 +20,7 @@ from ...privacy.protection import OnlySum
 from ..base import Answers, Array, Content, Failure, Phase, Summed, array, check, digest, entries, number, pack
 
 FEWEST = 3  # clients: of two, each knows the other's part from the sum
-ONLY_SUM = OnlySum("A mask: only the sum over all clients can be read.")
+ONLY_SUM = OnlySum("A mask: only the sum over all silos can be read.")
 
 
 class Masked(Content):
@@ -28,7 +28,7 @@ class Masked(Content):
 
     words: Array = array(
         "w", "the numbers of the answer in fixed point, a mask added to each, and a 1 to check that masks cancel",
-        "Nothing by itself, nor together with those of some of the clients; with those of all clients, the sum over "
+        "Nothing by itself, nor together with those of some of the silos; with those of all silos, the sum over "
         "them.", kind="uint64",
     )  # fmt: skip
     layout: str = number(
@@ -66,7 +66,7 @@ class Masking(Phase):
         found = self.inner.asks(server, settings)
         first = next(iter(found.values()))
         if any(ask is not first and digest(ask) != digest(first) for ask in found.values()):
-            raise RuntimeError(f"phase {self.name!r} asks clients different questions, whose answers do not add up")
+            raise RuntimeError(f"phase {self.name!r} asks silos different questions, whose answers do not add up")
         return found
 
     def check_answer(self, answer: Any, ask: Any, sizes: Mapping[str, int]) -> None:
@@ -139,7 +139,7 @@ def encoded(phase: Phase, answer: Any, n_clients: int) -> Array:
     room = largest(phase, n_clients)
     if not (np.abs(numbers) < room).all():
         raise DataError(
-            f"a number of {phase.name!r} is {np.abs(numbers).max():.1e}; a sum that only all clients together can open "
+            f"a number of {phase.name!r} is {np.abs(numbers).max():.1e}; a sum that only all silos together can open "
             f"takes numbers below {room:.1e}. Rescale the columns of all clients."
         )
     return fixed.encode(numbers, phase.fraction, phase.limbs)
@@ -150,8 +150,8 @@ def opened(phase: Phase, answers: Mapping[str, Any]) -> Any:
     layouts = {answer.layout for answer in answers.values()}
     if len(layouts) > 1:
         raise DataError(
-            f"clients disagree on the columns: their answers to {phase.name!r} have different shapes. Bring every "
-            "client to the same columns."
+            f"silos disagree on the columns: their answers to {phase.name!r} have different shapes. Bring every "
+            "silo to the same columns."
         )
     layout = read_layout(layouts.pop(), phase)
     words = [answer.words.reshape(-1, phase.limbs) for answer in answers.values()]
@@ -161,14 +161,14 @@ def opened(phase: Phase, answers: Mapping[str, Any]) -> Any:
     if [int(word) for word in total[-1]] != [len(answers), *[0] * (phase.limbs - 1)]:
         raise TrustError(
             f"the masks of {phase.name!r} do not cancel: an answer was lost, repeated or changed on its way, or "
-            "clients were asked different questions. Start a new run."
+            "silos were asked different questions. Start a new run."
         )
     answer = phase.Answer(**_fields(fixed.decode(total[:-1], phase.fraction), layout, phase))
     for name, entry in entries(phase.Answer).items():
         value = getattr(answer, name)
         wrong = entry.check(value, {}) if entry.check is not None and value is not None else None
         if wrong:
-            raise TrustError(f"{phase.name}: the sum of {name} {wrong}, so one of the clients sent no honest answer")
+            raise TrustError(f"{phase.name}: the sum of {name} {wrong}, so one of the silos sent no honest answer")
     return answer
 
 

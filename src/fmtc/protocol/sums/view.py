@@ -81,7 +81,7 @@ class TotalMoments(Moments):
     class Answer(Content):
         """Sums of one client."""
 
-        n_samples: int = number("number of rows", "How many rows all clients have.", kind="count")
+        n_samples: int = number("number of rows", "How many rows all silos have.", kind="count")
         totals: Array | None = array(
             "d", "column sums; of a category, the number of rows with each level",
             "In the sum: the mean of each column.", when="the first time; dense rows",
@@ -96,7 +96,7 @@ class TotalMoments(Moments):
         )  # fmt: skip
         in_one_unit: bool | None = number(
             "whether rows have length 1, or hold many zeros and no negative number, as counts do",
-            "In the sum: at how many clients they do.", kind="flag", when='scale="auto"',
+            "In the sum: at how many silos they do.", kind="flag", when='scale="auto"',
         )  # fmt: skip
         document_counts: Array | None = array(
             "d", "in how many rows each column is filled",
@@ -155,7 +155,7 @@ def refuse_few(client_ids: Sequence[str]) -> None:
     """Raise `InputError` where a sum would hide nothing."""
     if len(client_ids) < FEWEST:
         raise InputError(
-            f"privacy needs at least {FEWEST} clients, got {len(client_ids)}: of two, each knows the other's part of a "
+            f"privacy needs at least {FEWEST} silos, got {len(client_ids)}: of two, each knows the other's part of a "
             "sum. Use privacy=None with them, or find another client."
         )
 
