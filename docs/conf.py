@@ -70,10 +70,10 @@ html_sidebars = {"index": [], "changes": [], "contributing": []}  # pages withou
 
 
 def _prepare_docstring(app, what, name, obj, options, lines):
-    """Escape the bars of ||F - XW||, which would start a substitution, and make docs/paper.md#... a link."""
+    """Escape the bars of ||F - XW|| and |e|, which would start a substitution, and make docs/paper.md#... a link."""
     for i, line in enumerate(lines):
-        code = "``" in line
-        line = line if code else line.replace("||", r"\|\|")
+        code = "``" in line or line.lstrip().startswith((">>>", "..."))
+        line = line if code else re.sub(r"(?<!\s)\||\|(?!\s)", r"\|", line)
         lines[i] = re.sub(r"docs/paper\.md#([\w-]+)", r":doc:`docs/paper.md#\1 </paper>`", line)
 
 
