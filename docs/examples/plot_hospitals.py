@@ -130,5 +130,5 @@ for line in sorted(model.run_.received, key=lambda line: -line.bytes)[:5]:
 # %%
 # Keep it
 # -------
-# ``model.save("model")`` writes a small folder without a row inside, and ``model.report("page.html", silos,
-# names=names)`` a page for the browser, which shows rows as points: keep that one where the rows are.
+# ``model.save("model")`` writes a small folder without a row inside, and ``fmtc.write_report(model, "page.html",
+# silos, names=names)`` a page for the browser, which shows rows as points: keep that one where the rows are.

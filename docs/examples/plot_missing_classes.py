@@ -4,7 +4,7 @@ Silos that lack classes
 
 Eight offices read handwritten digits, and each meets only six of the ten. Nobody may send an image. Asked for ten
 clusters, an office cuts the digits that it has in pieces; asked for six, its numbers mean nothing to the others. This
-example asks for both: six clusters in each office, ten *concepts* in all.
+example asks for both: six clusters in each office, ten in all.
 """
 
 # %%
@@ -39,7 +39,7 @@ for name in names:
 ways = {
     "ten clusters everywhere": FMTC(10, view="graph", random_state=0),
     "six each, as if the same six": FMTC(6, view="graph", random_state=0),
-    "six each of ten concepts": FMTC(10, clusters_per_silo=6, view="graph", random_state=0),
+    "six each of ten": FMTC(10, clusters_per_silo=6, view="graph", random_state=0),
 }
 scores = {}
 for way, model in ways.items():
@@ -77,11 +77,11 @@ plt.show()
 # %%
 # Which office has what
 # ---------------------
-# The model knows, without a label, which concepts an office lacks: no image of it gets that number, and its probability
+# The model knows, without a label, which clusters an office lacks: no image of it gets that number, and its probability
 # is exactly zero. Shades are shares of an office's images; a frame marks digits that the office really has. A white
 # frame, or a shade without one, is a mistake: here ones that went with the eights.
 
-model = ways["six each of ten concepts"]
+model = ways["six each of ten"]
 order = table(model.labels_)[1]
 shares = np.array([np.bincount(model.labels_[office == name], minlength=10)[order] for name in names])
 shares = shares / shares.sum(axis=1, keepdims=True)
@@ -93,22 +93,22 @@ for row, name in enumerate(names):
         ax.add_patch(plt.Rectangle((digit - 0.45, row - 0.45), 0.9, 0.9, fill=False, edgecolor="#d95f02", lw=1.5))
 ax.set_yticks(range(len(names)), names)
 ax.set_xticks(range(10), [f"{number}\n“{digit}”" for digit, number in enumerate(order)])
-ax.set_xlabel("concept, and the digit that it stands for")
+ax.set_xlabel("cluster, and the digit that it stands for")
 fig.colorbar(image, label="share of the office's images")
 plt.show()
 
 right = sum((shares[row] > 0)[np.unique(y[office == name])].sum() for row, name in enumerate(names))
-print(f"{right} of {6 * len(names)} digits of single offices are concepts that the office has")
+print(f"{right} of {6 * len(names)} digits of single offices are clusters that the office has")
 probabilities = model.predict_proba(X[:1], silos="silo1")
 print("probabilities of one image at silo1:", *(f"{p:.2f}" for p in probabilities[0]))
 
 # %%
 # If nobody knows how many there are
 # ----------------------------------
-# Without ``n_concepts``, clusters of all offices are compared, and groups of those that are alike are counted. That is
-# a proposal, so there is a warning. Here we ask for it, and show what it says.
+# With ``"auto"``, clusters of all offices are compared, and groups of those that are alike are counted. That is a
+# proposal, so there is a warning. Here we ask for it, and show what it says.
 
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    proposed = FMTC(dict.fromkeys(names, 6), view="graph", random_state=0).fit(X, silos=office)
+    proposed = FMTC("auto", clusters_per_silo=dict.fromkeys(names, 6), view="graph", random_state=0).fit(X, silos=office)
 print(said[0].message)
