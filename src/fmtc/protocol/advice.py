@@ -243,7 +243,7 @@ class AdviceMethod(GraphView):
     opening: tuple[Phase, ...] = (MOMENTS, RESCALE, COUNTED, SPECTRUM)
     closing: tuple[Phase, ...] = ()
     settings_type = AdviceSettings
-    model_type: Any = Evidence
+    model_types = (Evidence,)
     saved: tuple[str, ...] = ()
     changeable: tuple[str, ...] = ()
     stopping: tuple[str, ...] = ()

@@ -18,11 +18,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...describe import Atlas
-from ...linalg.arrays import to_numpy
 from ...models import GraphModel
 from ...settings import Settings
 from ..base import Phase, Weights
-from ..method import ClientResult, Method
+from ..method import Method
 from ..outcome import server_atlas
 from ..state import ClientState, ServerState, become, client_weights, held_at_the_end, noted, open_client, width
 from ..units import MOMENTS, RESCALE
@@ -30,7 +29,7 @@ from .finish import FINISH, SETTLE
 from .number import NUMBER
 from .opening import HELLO, MEET, PREPARE, PROPOSE
 from .round import ROUND
-from .state import Embedded, Numbered, Prepared
+from .state import Embedded, Prepared
 
 
 class GraphView(Method):
@@ -41,7 +40,7 @@ class GraphView(Method):
     loop: Phase = ROUND
     closing: tuple[Phase, ...] = (FINISH, SETTLE, NUMBER)
     settings_type: type = Settings
-    model_type: Any = GraphModel
+    model_types: tuple[type, ...] = (GraphModel,)
     saved: tuple[str, ...] = ("F", "W", "anchor", "T", "Z")
     changeable: tuple[str, ...] = (
         "max_iter", "tol", "n_init", "labels_from", "final", "kappa", "calibrate",
@@ -106,12 +105,6 @@ class GraphView(Method):
     def atlas(self, server: ServerState, settings: Settings) -> Atlas | None:
         """The concepts by numbers of columns; of sums, those of all clients together."""
         return server_atlas(server, settings)
-
-    def result(self, client: Numbered) -> ClientResult:
-        """Model, labels and embedding of a client after the run."""
-        return ClientResult(
-            client.model, client.labels, to_numpy(client.F), client.agreement, client.misses, client.choice, client.home
-        )
 
 
 def known(**arrays: Any) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from ...refit import Refitted, Silo, numbered, refit
 from ...settings import Settings
 from ..base import Answers, Array, Content, Nothing, Phase, Weights, above, array, number
 from ..graph.view import known
-from ..method import ClientResult, Method
+from ..method import Method
 from ..state import Cards, ClientState, RoundReport, become, refuse_weights
 from ..sums.cards import CARDS, ROSTER
 from ..sums.masking import Masking
@@ -434,10 +434,6 @@ class Anchors(Method):
         """The public model."""
         public = server.public
         return known(mean=public.mean, basis=public.basis, centers=public.centers, clusters=server.clusters)
-
-    def result(self, client: Settled) -> ClientResult:
-        """Model and labels of a client after the run."""
-        return ClientResult(client.model, client.labels, choice=client.choice)
 
 
 MASKED: dict[Phase, Masking] = {
