@@ -127,7 +127,7 @@ class Number(Phase):
             agreement, misses = _followed(client, client.graph, labels, settings)
         found = become(client, Numbered, model=model, labels=labels, agreement=agreement, misses=misses)
         common = None if ask.means is None else common_of(ask)
-        found = settled(found, ask.compare, lambda one: graph_common(one, common, own.axes), settings)
+        found = settled(found, ask.compare, graph_common(found, common, own.axes), settings)
         return found, present(found)
 
     def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:

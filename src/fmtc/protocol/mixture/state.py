@@ -46,11 +46,8 @@ class Counted(Reading, Tallied):
 
 def counted(client: Reading, own: list[Statistics], starts: Array, round_no: int) -> Counted:
     """The client after an E-step of some starts."""
-    found = {
-        "counts": [one.counts for one in own], "sums": [one.sums for one in own],
-        "tallies": [one.levels for one in own], "shifts": [one.shift for one in own],
-    }  # fmt: skip
-    arrays = {name: np.array(parts) for name, parts in found.items()}
+    kept = {"counts": "counts", "sums": "sums", "tallies": "levels", "shifts": "shift"}
+    arrays = {name: np.array([getattr(one, of) for one in own]) for name, of in kept.items()}
     return become(client, Counted, starts=starts, round_no=round_no, **arrays)
 
 

@@ -71,7 +71,7 @@ class PrivateServer:
     planned: bool = True  # whether a run of too few rows for its epsilon ends; an audit needs no useful clusters
     n_samples: float = 0.0  # with noise
     public: Public = field(default_factory=lambda: Public(NO_BOX))
-    variances: Array | None = None  # r, of coordinates; from `gram` on
+    variances: Any = None  # r, of coordinates; from `gram` on
     cells: released.Cells | None = None  # the last step of k-means
     clusters: Array | None = None  # K, of the public centers, at the end
 
@@ -223,11 +223,12 @@ def _reduce_gram(server: PrivateServer, total: Array, sd: float, settings: Setti
 
 
 def _reduce_anchors(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
-    cells = _read_cells(server, total, sd)
+    cells = released.read_cells(total, server.public.centers, sd)
     if server.kind == "mixture":
-        found = released.first_mixture(cells, _second(server), server.n_samples, settings.n_clusters, settings.seed)
-        public = replace(server.public, centers=found.means, precision=found.precision, shares=found.shares)
-        return replace(server, public=public)
+        n, k = server.n_samples, settings.n_clusters
+        return replace(
+            server, public=released.first_mixture(server.public, cells, _second(server), n, k, settings.seed)
+        )
     centers = cells.centers if phase is ANCHORS[-1] else released.revived(cells, settings.seed)
     return replace(server, public=replace(server.public, centers=centers), cells=cells)
 
@@ -244,24 +245,18 @@ def _reduce_links(server: PrivateServer, total: Array, sd: float, settings: Sett
 
 
 def _reduce_mixture(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
-    found = released.next_mixture(_read_cells(server, total, sd), _second(server), server.n_samples, sd)
-    order = np.argsort(-found.shares, kind="stable")
-    public = replace(server.public, centers=found.means[order], precision=found.precision, shares=found.shares[order])
+    cells = released.read_cells(total, server.public.centers, sd)
+    public = released.next_mixture(server.public, cells, _second(server), server.n_samples, sd)
     return replace(
-        server, public=public, clusters=np.arange(len(order)),
+        server, public=public, clusters=np.arange(len(public.centers)),
         why=f"a mixture with one shape for all clusters, of about {server.n_samples:.0f} rows",
     )  # fmt: skip
 
 
-def _read_cells(server: PrivateServer, total: Array, sd: float) -> released.Cells:
-    assert server.public.centers is not None
-    return released.read_cells(total, server.public.centers, sd)
-
-
 def _second(server: PrivateServer) -> Array:
     """Mean squares of the coordinates as the stages see them."""
-    assert server.variances is not None
-    return server.variances / server.public.size**2
+    second: Array = server.variances / server.public.size**2
+    return second
 
 
 _REDUCED = {
@@ -319,7 +314,6 @@ class Home(Phase):
 def public_model(client: ClientState, public: Public, clusters: Array) -> AnchorModel:
     """The public model with the client's own width of an anchor, which only its probabilities need."""
     E = coordinates(client.X, public)
-    assert public.centers is not None and public.mean is not None and public.basis is not None
     box = public.box
     levels = np.array(box.levels, np.int64) if box.levels else None
     return AnchorModel(
