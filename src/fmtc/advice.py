@@ -248,8 +248,8 @@ def _proposed(model: FMTC, rows: Mapping[str, Any]) -> int:
     transport = LocalTransport(rows, asked, model.n_jobs, method=PROPOSAL, device=model.device)
     found: int = run(transport, asked, method=PROPOSAL).server.proposed
     warnings.warn(
-        f"n_clusters was not given: the clusters of {len(rows)} silos look like {found} clusters. That is a "
-        "proposal, and may be off by one or two; give n_clusters if you know better.",
+        f"the clusters of {len(rows)} silos look like {found} clusters. That is a proposal, and may be off by one or "
+        "two; give n_clusters if you know better.",
         UserWarning,
         stacklevel=4,
     )

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -405,7 +405,8 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         if isinstance(own, str) and own == "auto":
             return k
         if not isinstance(own, Mapping):
-            return own
+            is_found = isinstance(self.n_clusters, str) and isinstance(own, Integral)
+            return min(own, k) if is_found else own  # a number that is found may be smaller
         if not own:
             raise InputError("clusters_per_silo is a mapping without a silo; give one number, or one for each silo")
         return {str(cid): value for cid, value in own.items()}
