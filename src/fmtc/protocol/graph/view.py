@@ -23,7 +23,7 @@ from ...settings import Settings
 from ..base import Phase, Weights
 from ..method import Method
 from ..outcome import server_atlas
-from ..state import ClientState, ServerState, become, client_weights, held_at_the_end, noted, open_client, width
+from ..state import ClientState, ServerState, become, client_weights, noted, open_client, width
 from ..units import MOMENTS, RESCALE
 from .finish import FINISH, SETTLE
 from .number import NUMBER
@@ -72,8 +72,11 @@ class GraphView(Method):
         return replace(server, held=noted(server.held, client_ids))
 
     def ended(self, server: ServerState, history: Sequence[Any]) -> ServerState:
-        """The server after the last phase, which knows who is still held."""
-        return held_at_the_end(server, history)
+        """The server after a run: whom it capped in less than half of the rounds, and not in the last, is not held."""
+        capped = [{*one.capped, *one.odd} for one in history]
+        last = set(server.aside).union(*capped[-1:])
+        few = {cid for cid in server.held if 0 < sum(cid in some for some in capped) < len(capped) / 2} - last
+        return replace(server, held=tuple(cid for cid in server.held if cid not in few))
 
     def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
         """Columns as they came (D) and as they are computed with (d), clusters (k), concepts (K)."""

@@ -14,7 +14,7 @@ from ...mixture.steps import Common, Statistics
 from ...models import Frame
 from ...settings import Settings
 from ..base import Array
-from ..state import ClientState, ServerState, become
+from ..state import ClientState, Kept, ServerState, become
 
 # ------------------------------------------------------------------------------------------------------------ client
 
@@ -52,13 +52,8 @@ def counted(client: Reading, own: list[Statistics], starts: Array, round_no: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Concluded(Counted):
-    """A client with its model; it may be one of its own."""
-
-    model: Any
-    labels: Array  # n
-    choice: str | None = None  # "federated" or "alone", where the client compared the two
-    home: Any = None  # what folds need of the run, see `protocol.home`
+class Concluded(Counted, Kept):
+    """A client with its model."""
 
 
 def category_levels(axes: Array | None, settings: Settings) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ from ...settings import Settings
 from ..base import Answers, Array, Content, Nothing, Phase, Weights, above, array, number
 from ..graph.view import known
 from ..method import Method
-from ..state import Cards, ClientState, RoundReport, become, refuse_weights
+from ..state import Cards, ClientState, Kept, RoundReport, become, refuse_weights
 from ..sums.cards import CARDS, ROSTER
 from ..sums.masking import Masking
 from ..sums.view import refuse_few
@@ -48,15 +48,6 @@ from .stages import MIXTURE_STAGES, STAGES, Stage
 LARGEST_RELEASE = 2**20  # numbers of one stage; what rounding adds to a sensitivity is counted for so many
 NO_BOX = Box(np.empty(0), np.empty(0))  # the server needs no bounds
 MIXTURE_CLUSTERS = 7  # up to so many clusters "auto" takes the mixture, beyond the anchors; see docs/privacy.md
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settled(ClientState):
-    """A client with its model."""
-
-    model: AnchorModel | GraphModel
-    labels: Array  # n
-    choice: str  # "public" or "alone"; stays here
 
 
 @dataclass(frozen=True)
@@ -305,10 +296,10 @@ class Home(Phase):
         model = public_model(client, public, ask.clusters)
         if keeps(client, model, settings):
             model = personal(client, model, settings)
-            return become(client, Settled, model=model, labels=model.assign(client.X), choice="public"), Nothing()
+            return become(client, Kept, model=model, labels=model.assign(client.X), choice="public"), Nothing()
         own = alone(client.client_id, client.X, settings)
         own = numbered(own, model.assign(client.X), client.k)  # as far as it can, numbers mean the same
-        return become(client, Settled, model=own.model, labels=own.labels, choice="alone"), Nothing()
+        return become(client, Kept, model=own.model, labels=own.labels, choice="alone"), Nothing()
 
 
 def public_model(client: ClientState, public: Public, clusters: Array) -> AnchorModel:
