@@ -320,7 +320,7 @@ def _alone(silo: Silo, X: Any, units: Units | None) -> Refitted:
     client = replace(method.open_client(silo.name, X, settings, silo.device), on_trial=True)
     as_they_came = settings.scale == "none" and settings.lift is False and client.scaling is None
     if silo.graph is not None and as_they_came:
-        client = become(client, Graphed, graph=silo.graph)  # the one that it has
+        client = become(with_rows(client, settings), Graphed, graph=silo.graph)  # the one that it has
     server, phases, rounds = method.open_server((silo.name,), settings, None), method.phases, list[Any]()
     if units is not None:
         client = replace(with_rows(_in_units(silo, X, units), settings), on_trial=True)

@@ -58,7 +58,7 @@ def updated(
         model = models[cid]
         silo = Silo(cid, model.k, replace(settings, view=model.kind))
         known[cid] = commons[model.kind](model, shared, silo)
-        X = open_client(cid, X, replace(settings, view="auto")).X  # checked
+        X = open_client(cid, X, settings).X  # checked
         found[cid] = refit(silo, known[cid], X, (model.personal,))
     return (found, None) if shared is None else _followed(shared, found, known, settings)
 

@@ -24,7 +24,7 @@ from .base import Answers, Array, Content, Phase, Weights, above, array, number
 from .graph.opening import Hello
 from .graph.state import GraphServer
 from .graph.view import GraphView
-from .state import ClientState, ServerState, become, open_client, refuse_unscaled, stream, with_rows
+from .state import ClientState, ServerState, become, open_client, stream, with_rows
 from .units import MOMENTS, RESCALE
 
 ROWS = 1200  # of a client that are looked at, at most
@@ -193,7 +193,6 @@ class Spectrum(Phase):
 
     def reply(self, client: ClientState, ask: Any, settings: AdviceSettings, round_no: int) -> tuple[AdviceClient, Any]:
         """The graph, its lowest eigenvalues and its large parts."""
-        refuse_unscaled(client, settings)
         cid, ks = client.client_id, tuple(int(k) for k in ask.ks)
         rows = with_rows(client, settings).rows
         if rows.shape[0] > ROWS:  # here and not earlier: sums over all rows less sums over some would tell of the rest

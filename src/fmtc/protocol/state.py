@@ -120,8 +120,7 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
     scaling = None
     if settings.scale == "silo":
         scaling = standardize(moments(expanded(X, settings.levels)), settings.levels)
-    client = ClientState(client_id, X, k, scaling=scaling, device=device)
-    return with_rows(client, settings) if settings.view == "graph" else client
+    return ClientState(client_id, X, k, scaling=scaling, device=device)
 
 
 def _refuse_sizes(client_id: str, X: Any, entries: Array) -> None:
@@ -158,6 +157,7 @@ def with_rows(client: ClientState, settings: Settings) -> Ready:
     """The client with the rows of its graph; nothing to do if it has them."""
     if isinstance(client, Ready):
         return client
+    refuse_unscaled(client, settings)
     scaling = client.scaling
     # for a mixture only: the graph's rows are those of view="graph"
     if settings.scale in ("auto", "none") and scaling is not None and scaling.is_shift and client.lift is None:

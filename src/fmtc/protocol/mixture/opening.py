@@ -17,6 +17,7 @@ from ...errors import DataError, RefusedError
 from ...kernels.projection import column_means
 from ...linalg.arrays import HOST
 from ...mixture import Cells, bounds, starts
+from ...mixture.cells import level_parts
 from ...mixture.pooling import LEAST, floored
 from ...privacy.protection import Protection
 from ...privacy.rules import ClusterSums
@@ -365,11 +366,10 @@ def _begin(seeds: Seeds, counts: Array, sums: Array, settings: Settings) -> Mixt
     """Common parameters of all starts before the first E-step."""
     levels, mean, weights = category_levels(seeds.axes, settings), seeds.mean, seeds.weights
     r = len(mean) - sum(levels)
-    profile, begin = np.array(mean[r:]) / starts.CATEGORY_WEIGHT, 0
-    for size in levels:
-        part = np.maximum(profile[begin : begin + size], 1e-4)
-        profile[begin : begin + size] = part / part.sum()
-        begin += size
+    profile = np.array(mean[r:]) / starts.CATEGORY_WEIGHT
+    for part in level_parts(levels):
+        shares = np.maximum(profile[part], 1e-4)
+        profile[part] = shares / shares.sum()
     given = settings.spread
     handicap = np.where(weights.sum(axis=1) < weights.shape[1], HANDICAP, 0.0)
     found = [
@@ -378,13 +378,11 @@ def _begin(seeds: Seeds, counts: Array, sums: Array, settings: Settings) -> Mixt
         )
         for s in range(len(counts))
     ]
-    found = [replace(part, covariance=floored(part.covariance, seeds.floor)) for part in found]
+    found = [replace(one, covariance=floored(one.covariance, seeds.floor)) for one in found]
     if given is not None:
-        found = [replace(part, spread=np.full_like(part.spread, given)) for part in found]
-    return Mixture(
-        **stacked(found), keep=np.arange(len(found)), scores=np.zeros(len(found)), handicap=handicap, size=seeds.size,
-        axes=seeds.axes, origin=seeds.origin, floor=seeds.floor,
-    )  # fmt: skip
+        found = [replace(one, spread=np.full_like(one.spread, given)) for one in found]
+    n = len(found)
+    return become(seeds, Mixture, **stacked(found), keep=np.arange(n), scores=np.zeros(n), handicap=handicap)
 
 
 SEED = Seed()

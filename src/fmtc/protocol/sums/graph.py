@@ -26,15 +26,7 @@ from ..graph.opening import Hello, rho_of, rounds_before
 from ..graph.round import OVER_RELAXED, one_pass
 from ..graph.state import Clustered, Embedded, Prepared, Scaled, prepared, rotated
 from ..mixture.state import Mixing
-from ..state import (
-    ClientState,
-    Ready,
-    RoundReport,
-    ServerState,
-    become,
-    reached,
-    refuse_flat,
-)
+from ..state import ClientState, Ready, RoundReport, ServerState, become, reached, refuse_flat
 from .masking import ONLY_SUM
 
 NO_SUM = 1e-6  # a negative eigenvalue of a sum of squares, relative to the largest, that rounding cannot explain
@@ -162,10 +154,8 @@ class TotalRound(Phase):
             W, T, before = (to_numpy(part) for part in (client.W, client.T, client.Z))
             Z = ask.basis @ (ask.ratio[:, None] * (ask.basis.T @ T))  # P T, the client's slice of Eq. 18
         dual = T - Z  # Y/rho (Eq. 19)
-        answer = {
-            "gap": W - Z, "own": W, "common": Z, "moved": Z - before, "dual": dual,
-        }  # fmt: skip
-        norms = {name: float(np.square(part, dtype=np.float64).sum()) for name, part in answer.items()}
+        parts = {"gap": W - Z, "own": W, "common": Z, "moved": Z - before, "dual": dual}
+        norms = {name: float(np.square(part, dtype=np.float64).sum()) for name, part in parts.items()}
         client, cut, misfit = one_pass(client, Z - dual, settings, round_no - (ask.before or 0))
         W = to_numpy(client.W)
         if ask.basis is not None:
