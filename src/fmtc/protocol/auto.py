@@ -26,7 +26,7 @@ from .home import closed_share
 from .mixture.conclude import CONCLUDE
 from .mixture.state import Counted, MixtureServer
 from .mixture.view import METHOD as MIXTURE
-from .state import ClientState, ServerState, reached, stream
+from .state import ClientState, ServerState, reached, some_rows
 
 # ---------------------------------------------------------------------------------------------------------------- probe
 
@@ -107,9 +107,7 @@ def _looked_at(client: Counted, settings: Settings, limit: int) -> Array:
     rows = np.arange(client.X.shape[0])
     if client.axes is None:
         rows = np.flatnonzero(~np.isnan(client.X).any(axis=1))
-    if len(rows) > limit:
-        rows = np.sort(stream(settings.seed, client.client_id, "probe").choice(rows, limit, replace=False))
-    return rows
+    return rows[some_rows(len(rows), limit, settings.seed, client.client_id, "probe")]
 
 
 def _plain(client: Counted, settings: Settings) -> Silo:

@@ -22,7 +22,7 @@ from ..refit import GraphCommon, MixtureCommon, Silo, numbered, refit
 from ..settings import Settings
 from .base import Array
 from .graph.state import Numbered
-from .state import ServerState, stream
+from .state import ServerState, some_rows, stream
 
 # ---------------------------------------------------------------------------------------------------------------- alone
 
@@ -99,10 +99,7 @@ def chosen(client: Any, settings: Settings) -> Any:
         alone = refit(silo, None, client.X)
     except DataError:  # its rows alone cannot be clustered
         return replace(client, choice=FEDERATED)
-    n = len(client.labels)
-    rows = np.arange(n)
-    if n > ROWS:
-        rows = np.sort(stream(settings.seed, client.client_id, "exit").choice(n, ROWS, replace=False))
+    rows = some_rows(len(client.labels), ROWS, settings.seed, client.client_id, "exit")
     points = alone.model.scaled(client.X[rows])
     if closed_share(points, client.labels[rows]) >= KEEP * closed_share(points, alone.labels[rows]):
         return replace(client, choice=FEDERATED)

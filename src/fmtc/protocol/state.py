@@ -230,6 +230,13 @@ def stream(seed: int, client_id: str, purpose: str) -> np.random.Generator:
     return np.random.default_rng([seed, crc32(client_id.encode()), crc32(purpose.encode())])
 
 
+def some_rows(n: int, most: int, seed: int, client_id: str, purpose: str) -> Array:
+    """Numbers of all rows or, where there are more than `most`, of so many drawn ones, in order."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(stream(seed, client_id, purpose).choice(n, most, replace=False))
+
+
 # --------------------------------------------------------------------------------------------------------------- server
 
 

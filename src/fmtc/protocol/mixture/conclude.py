@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
+from ...errors import warn_not_converged
 from ...mixture import personal
 from ...mixture.steps import SMALLEST_SHARE
 from ...models import Frame, MixtureModel, Units
@@ -95,16 +95,11 @@ def _warn_of_equal_rows(client: Counted) -> None:
     """A warning where a client has fewer distinct rows than clusters; that it lacks a concept needs no warning."""
     rows = (client.X[[row]] for row in range(client.X.shape[0]))  # missing cells are equal to each other
     n = len({(row.indices.tobytes(), row.data.tobytes()) if sp.issparse(row) else row.tobytes() for row in rows})
-    if n >= client.k:
-        return
-    from sklearn.exceptions import ConvergenceWarning
-
-    warnings.warn(
-        f"silo {client.client_id!r} has only {n} different row{'s' if n > 1 else ''} for {client.k} clusters. "
-        "Ask for fewer clusters, or look for duplicate rows.",
-        ConvergenceWarning,
-        stacklevel=3,
-    )
+    if n < client.k:
+        warn_not_converged(
+            f"silo {client.client_id!r} has only {n} different row{'s' if n > 1 else ''} for {client.k} clusters. "
+            "Ask for fewer clusters, or look for duplicate rows."
+        )
 
 
 CONCLUDE, HOME_CONCLUDE = Conclude(), HomeConclude()

@@ -23,7 +23,7 @@ from ...privacy.protection import Protection
 from ...privacy.rules import ClusterSums
 from ...settings import Settings
 from ..base import Answers, Array, Content, Phase, above, array, number
-from ..state import ClientState, ServerState, become, heard, reached, refuse_unscaled, rows_of, set_aside, stream
+from ..state import ClientState, ServerState, become, heard, reached, refuse_unscaled, rows_of, set_aside, some_rows
 from .state import (
     Counted,
     InAxes,
@@ -280,8 +280,7 @@ def sampled(client: Reading, settings: Settings) -> Cells:
     cells = client.cells
     if cells.n <= SAMPLE:
         return cells
-    rows = np.sort(stream(settings.seed, client.client_id, "starts").choice(cells.n, SAMPLE, replace=False))
-    return cells.take(rows)
+    return cells.take(some_rows(cells.n, SAMPLE, settings.seed, client.client_id, "starts"))
 
 
 SAMPLE = 2000  # rows of a client
