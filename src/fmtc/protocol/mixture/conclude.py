@@ -14,9 +14,9 @@ from ...mixture.steps import SMALLEST_SHARE
 from ...models import Frame, MixtureModel, Units
 from ...refit import MixtureCommon
 from ...settings import Settings
-from ..base import Answers, Array, Nothing, Phase, array, number
+from ..base import Answers, Array, Nothing, Phase, array
 from ..graph.number import SHARES, Presence, present, with_presence
-from ..home import WHEN, compares, settled
+from ..home import COMPARE, compares, settled
 from ..state import become, reached
 from .em import Ask as Parameters
 from .em import asked, is_order, pool_of, statistics_of
@@ -39,10 +39,7 @@ class Conclude(Phase):
         order: Array = array(
             "K", "the concept that takes each number, the largest first", "As `shares`.", kind="int", check=is_order
         )
-        compare: bool | None = number(
-            "whether the silo compares the common model with one of its own",
-            "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
-        )  # fmt: skip
+        compare: bool | None = COMPARE()
 
     def ask(self, server: MixtureServer, settings: Settings) -> Ask:
         """The last parameters."""

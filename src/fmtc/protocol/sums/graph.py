@@ -23,7 +23,7 @@ from ...settings import Settings
 from ..base import Answers, Array, Content, Nothing, Phase, above, array, how_many, number
 from ..graph.finish import FINISH, first_mixture
 from ..graph.opening import Hello, rho_of, rounds_before
-from ..graph.round import OVER_RELAXED, one_pass
+from ..graph.round import BEFORE, OVER_RELAXED, one_pass
 from ..graph.state import Clustered, Embedded, Prepared, Scaled, prepared, rotated
 from ..mixture.state import Mixing
 from ..state import ClientState, Ready, RoundReport, ServerState, become, reached, refuse_flat
@@ -114,10 +114,7 @@ class TotalRound(Phase):
         ratio: Array | None = array(
             "r", "how far each of them is shrunk", "How strong each of them is.", when="as `basis`", check=above(0)
         )
-        before: int | None = number(
-            "rounds of the mixture before the first of these", "How long the mixture took.", kind="count",
-            when="where the view was chosen on the way",
-        )  # fmt: skip
+        before: int | None = BEFORE()
 
         def wrong(self) -> str | None:
             """What no server can mean: one of two."""
