@@ -126,7 +126,7 @@ def _mixture(server: MixtureServer, settings: Settings) -> dict[str, Member]:
     common, order = mixture.common(0), mixture.order
     frame = Frame.of(server.scaling, settings.levels, mixture.axes, None)
 
-    def member(own: Personal | Common, presence: Presence | None = None) -> Member:
+    def member(own: Personal, presence: Presence | None = None) -> Member:
         means, shares, profiles = own.means[order], own.shares[order], own.profiles[order]
         return MixtureModel(frame, means, common.covariance, shares, profiles).member(presence)
 
