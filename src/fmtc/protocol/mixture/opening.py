@@ -42,7 +42,6 @@ from .state import (
 # ----------------------------------------------------------------------------------------------------------------- axes
 
 
-AXES_STEPS = 5
 SPARE = 8  # columns beyond those wanted: they make the wanted ones converge
 FEWEST, MOST = 10, 40  # axes
 MOST_PRODUCTS = 5.0  # of one client for each of its rows, in medians of all clients
@@ -60,7 +59,7 @@ class Axes(Phase):
     doing = "looking for principal axes"
     sums = True
     pure = True
-    turns = AXES_STEPS
+    turns = 5  # steps of subspace iteration
     protect = Protection("Sums over all rows of the silo.")
 
     class Ask(Content):

@@ -31,8 +31,6 @@ from .masking import ONLY_SUM
 
 NO_SUM = 1e-6  # a negative eigenvalue of a sum of squares, relative to the largest, that rounding cannot explain
 SPARE = 8  # columns of a sketch beyond the rank of what is sketched
-FRAME_TURNS = 8
-MATCH_TURNS = 8
 FRAMES = 8  # that clusters are matched to: the best of them counts
 
 
@@ -223,7 +221,7 @@ class Frame(Phase):
     name = "frame"
     protect = ONLY_SUM
     doing = "turning to the common frame"
-    turns = FRAME_TURNS
+    turns = 8
     pure = True
     resumes = True
     sums = True
@@ -287,7 +285,7 @@ class Match(Phase):
     name = "match"
     protect = ONLY_SUM
     doing = "comparing its clusters with the others'"
-    turns = MATCH_TURNS
+    turns = 8
     pure = True
     sums = True
 
