@@ -13,9 +13,9 @@ from ..errors import DataError, listed
 from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words
 from ..wording import FRAMES
 from .catalogue import differences, named_rows, questions_about, words_of
-from .findings import Finding
+from .findings import CONSTANT, IDENTIFIER, Finding
 from .formats import series_of
-from .guess import CONSTANT, IDENTIFIER, Guess, judge, levels_in
+from .guess import Guess, judge, levels_in
 
 
 def as_polars(X: Any) -> pl.DataFrame:

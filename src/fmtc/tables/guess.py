@@ -12,11 +12,10 @@ import polars as pl
 
 from ..errors import SHOWN
 from ..schema import CATEGORY, NUMBER, Column, Schema, is_number, is_text, level_words, numbers_in
-from .findings import Finding
+from .findings import CONSTANT, IDENTIFIER, UNCLEAR, Finding
 
 Array = np.ndarray
 
-IDENTIFIER, CONSTANT, UNCLEAR = "identifier", "constant", "unclear"  # besides numbers and categories
 MOST_LEVELS = 50  # of a column of words that is taken for a category
 _ID_WORDS = {"id", "ids", "uid", "pid", "mrn", "uuid", "guid", "idx", "index", "identifier", "accession", "barcode"}
 _ROW_WORDS = _ID_WORDS | {

@@ -23,8 +23,9 @@ import scipy.sparse as sp
 
 from ..errors import RefusedError
 from ..schema import is_number
+from .catalogue import CODES
 from .columns import Columns
-from .findings import CODES, ERROR, LIMIT, NOTE, SMALLEST, UNITS, WIDTH, Finding, Kind, Unit, bounded, fold_of
+from .findings import ERROR, LIMIT, NOTE, SMALLEST, UNITS, WIDTH, Finding, Kind, Unit, bounded, fold_of
 
 Array = np.ndarray
 Key = TypeVar("Key")
