@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import SHOWN, joined, listed
+from ..errors import joined, listed
 from ..schema import CATEGORY
 from ..wording import PARAMETERS, Wording
 from .findings import ALIKE, CONSTANT, ERROR, IDENTIFIER, LIMIT, NAMED, NOTE, Finding, Unit, bounded, nearest_unit
@@ -115,10 +115,9 @@ def constants_of(where: Mapping[str, Sequence[str]], n_silos: int) -> str:
     """A sentence about columns with one value, and the silos where this is so; empty if there are none."""
     among = {name: "every silo" if len(silos) == n_silos else ", ".join(silos) for name, silos in where.items()}
     shown = [name if n_silos == 1 else f"{name} ({among[name]})" for name in where]
-    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    said = "with one value or none in all rows of a silo, which cannot help there"
     count = f"{len(shown)} column{'s' if len(shown) != 1 else ''}"
-    return f"{count} {said}: {', '.join(shown[:SHOWN])}{more}" if shown else ""
+    said = "with one value or none in all rows of a silo, which cannot help there"
+    return f"{count} {said}: {joined(shown)}" if shown else ""
 
 
 # ------------------------------------------------------------------------------------------------ what was decided

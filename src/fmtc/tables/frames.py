@@ -120,12 +120,7 @@ def infer(frames: Mapping[str, pl.DataFrame], *, joining: bool = False) -> tuple
     first = next(iter(frames.values()))
     cells = {name: [frame.get_column(name) for frame in frames.values()] for name in first.columns}
     declared = [name for name, own in cells.items() if all(c.dtype in (pl.Categorical, pl.Enum) for c in own)]
-    judged = judge(
-        frames,
-        names=first.columns,
-        as_types=dict.fromkeys(declared, CATEGORY),
-        place=_place,
-    )
+    judged = judge(frames, as_types=dict.fromkeys(declared, CATEGORY), place=_place)
     named = judged.of_kind(IDENTIFIER)
     numbers = [name for name in named if all(column.dtype.is_numeric() for column in cells[name])]
     words = {name: len(levels_in(cells[name])) for name in named if name not in numbers}

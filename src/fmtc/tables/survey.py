@@ -375,15 +375,15 @@ class _Sums:
 
 
 def _collect(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> _Sums:
-    n, mean, squares, negatives, there = np.zeros((5, len(peers), len(groups)))
+    sums = np.zeros((5, len(peers), len(groups)))
     for row, (silo, said) in enumerate(peers.items()):
-        if said.counts is None:
-            continue
-        columns = [column for column, where in enumerate(groups) if silo in where]
-        at = [groups[column][silo] for column in columns]
-        n[row, columns], negatives[row, columns] = _known(said.counts)[at], _known(said.negatives)[at]
-        mean[row, columns], squares[row, columns] = _known(said.means)[at], _known(said.squares)[at]
-        there[row, columns] = np.isin(said.kinds[at], (Kind.NUMBERS, Kind.SPARSE)) & (n[row, columns] >= SMALLEST)
+        if said.counts is not None:
+            columns = [column for column, where in enumerate(groups) if silo in where]
+            at = [groups[column][silo] for column in columns]
+            told = np.isin(said.kinds, (Kind.NUMBERS, Kind.SPARSE)) & (said.counts >= SMALLEST)
+            each = (said.counts, said.means, said.squares, said.negatives, told)
+            sums[:, row, columns] = [_known(numbers)[at] for numbers in each]
+    n, mean, squares, negatives, there = sums
     n = np.maximum(n, 1)
     return _Sums(n, mean, np.sqrt(squares / n), negatives, there > 0)
 
