@@ -19,7 +19,7 @@ from sklearn.utils import ClassifierTags, check_random_state, estimator_html_rep
 from sklearn.utils.validation import check_is_fitted
 
 from .advice import Advice, advice_of
-from .artifacts.models import SavedModel, write_model
+from .artifacts.models import write_model
 from .confidence import LEVEL, Drift, silo_drift, together
 from .describe import (
     Atlas,
@@ -965,24 +965,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         True
         """
         check_is_fitted(self)
-        found, went = self._fitted, self.run_
-        saved = SavedModel(
-            params=self._params(),
-            clients=found.models,
-            n_features=self.n_features_in_,
-            feature_names=getattr(self, "feature_names_in_", None),
-            text=getattr(self, "text_recipe_", None),
-            n_iter=self.n_iter_,
-            converged=went.converged,
-            stopped_because=went.stopped_because,
-            history=[asdict(record) for record in went.rounds],
-            schema=getattr(self, "schema_", None),
-            presence=found.presence,
-            told=found.told,
-            held=went.held,
-            shared=found.shared,
-        )
-        return write_model(Path(path), saved, overwrite=overwrite)
+        return write_model(Path(path), self, overwrite=overwrite)
 
     # --------------------------------------------------------------------------------------------- after the run
 

@@ -19,8 +19,8 @@ from ..schema import Schema
 from .files import (
     COUNT,
     NUMBER,
+    Kind,
     check_form,
-    check_schema,
     file_names,
     form_of,
     jsonable,
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
-REPORT_FORMAT = 2
+OF_SILOS, OF_COORDINATOR = Kind("fmtc report", 2), Kind("fmtc consensus report", 2)
 EXPLANATION, ATLAS = "explanation.json", "atlas.json"
-KEPT = {EXPLANATION: ("fmtc explanation", 1), ATLAS: ("fmtc atlas", 2)}
+KEPT = {EXPLANATION: Kind("fmtc explanation", 1), ATLAS: Kind("fmtc atlas", 2, oldest=1)}
 BEFORE = {"concepts": "clusters", "client_ids": "silos"}  # what parts of atlas.json were called in format 1
 TABLES = "tables"  # folder of a run: the tables that were given, with the cluster of each row
 OUTBOX = "outbox"  # folder of a run: what left each client
@@ -242,8 +242,7 @@ def report(
     """
     shared = model._fitted.shared
     return {
-        "kind": "fmtc report",
-        "schema": REPORT_FORMAT,
+        **OF_SILOS.head,
         "versions": versions(),
         "files": [file.as_posix() for file in files],
         "reading": {} if reading is None else reading.to_dict(),
@@ -404,17 +403,15 @@ def told(
 
 def write_document(file: Path, document: Mapping[str, Any]) -> None:
     """Keep an explanation or an atlas, as `to_dict` made it: on one line, letters of all languages as they are."""
-    kind, newest = KEPT[file.name]
-    about = {"kind": kind, "schema": newest, **document}
-    write_file(file, (json.dumps(jsonable(about), ensure_ascii=False) + "\n").encode())
+    about = jsonable(KEPT[file.name].head | dict(document))
+    write_file(file, (json.dumps(about, ensure_ascii=False) + "\n").encode())
 
 
 def _read_document(file: Path, form: type[Document]) -> Any:
     """What `write_document` has kept, checked; None where there is nothing."""
     if not file.is_file():
         return None
-    document: Any = read_json(file)
-    check_schema(file, document, *KEPT[file.name], oldest=1)
+    document = read_json(file, kind=KEPT[file.name])
     document = {BEFORE.get(name, name): value for name, value in document.items()}
     check_form(file, document, form_of(form))
     with well_formed(file):

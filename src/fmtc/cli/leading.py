@@ -300,8 +300,7 @@ def write_consensus(
     if result.held:
         words.note(held_words(result.held))
     report = {
-        "kind": "fmtc consensus report",
-        "schema": runs.REPORT_FORMAT,
+        **runs.OF_COORDINATOR.head,
         "versions": runs.versions(),
         **known,
         "settings": model._params() | {"as_published": as_published},
