@@ -75,7 +75,8 @@ def newcomer(
     """
     silo, common = Silo(name, kit.n_clusters, replace(settings, view=kit.view)), common_of(kit)
     alone = refit(silo, None, X)  # in units of its own: the federation's may not suit it
-    offered = as_published(name, X, kit, settings)
+    opened, at_home = common.opened(silo, X), silo.at_home(kit.view)
+    offered = to_numpy(common.unfitted(opened, at_home).assign(input_rows(opened)))  # by the published model
     agreement = float(clustering_scores(alone.labels, offered)["ari"])
     guided = agreement >= AGREED[kit.view] if guide == "auto" else bool(guide)
     found = refit(silo, common, X) if guided else numbered(alone, offered, silo.k)
@@ -90,13 +91,6 @@ def common_of(kit: Published) -> GraphCommon | MixtureCommon:
         return GraphCommon(kit, kit.consensus, kit.ridge, kit.scale, kit.is_unit, kit.mixture, kit.centers)
     assert kit.mixture is not None
     return MixtureCommon(kit, kit.mixture)
-
-
-def as_published(name: str, X: Any, kit: Published, settings: Settings) -> Array:
-    """Labels of a newcomer's rows by the published model, without a fit; (n,)."""
-    silo, common = Silo(name, kit.n_clusters, settings), common_of(kit)
-    client = common.opened(silo, X)
-    return to_numpy(common.unfitted(client, silo.at_home(kit.view)).assign(input_rows(client)))
 
 
 def _reason(agreement: float, guided: bool, guide: bool | str) -> str:
@@ -197,4 +191,4 @@ def join_later(
     return model
 
 
-__all__ = ["Joined", "as_published", "common_of", "join_later", "newcomer"]
+__all__ = ["Joined", "common_of", "join_later", "newcomer"]

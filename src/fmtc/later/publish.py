@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..artifacts.columns import KnownColumns
 from ..artifacts.files import read_json
-from ..artifacts.published import JoinKit, write_kit
+from ..artifacts.published import JoinKit
 from ..artifacts.runs import CONSENSUS_REPORT
 from ..errors import InputError
 from ..estimator import FMTC, Fitted
@@ -19,7 +19,7 @@ from ..schema import Schema
 from ..tables import TextRecipe
 
 
-def shared_of(model: FMTC) -> Shared:
+def _shared_of(model: FMTC) -> Shared:
     """What the silos of a model have in common, or an `InputError` that says why it is not known."""
     if any(own.is_public for own in model._models.values()):
         raise InputError("this is the model of a private run, which is public as it is: hand on its folder instead")
@@ -34,7 +34,7 @@ def shared_of(model: FMTC) -> Shared:
 
 def kit_of(model: FMTC, names: Mapping[int, str] | None = None) -> JoinKit:
     """What a newcomer gets of a fitted model."""
-    shared = shared_of(model)
+    shared = _shared_of(model)
     settings = replace(model._settings(), view=shared.view)  # as it was chosen
     given = {} if names is None else {int(j): str(name) for j, name in names.items()}
     unknown = [j for j in given if not 0 <= j < shared.n_clusters]
@@ -46,11 +46,6 @@ def kit_of(model: FMTC, names: Mapping[int, str] | None = None) -> JoinKit:
         KnownColumns.of(model),
         given,
     )
-
-
-def publish(model: FMTC, path: str | Path, names: Mapping[int, str] | None, overwrite: bool) -> Path:
-    """Write `kit_of` a model to a folder."""
-    return write_kit(Path(path), kit_of(model, names), overwrite=overwrite)
 
 
 def open_run(path: Path, schema: Path | None = None, text_column: str | None = None) -> FMTC:
@@ -91,4 +86,4 @@ def _of_coordinator(path: Path, text_column: str | None) -> FMTC:
     return model
 
 
-__all__ = ["kit_of", "open_run", "publish", "shared_of"]
+__all__ = ["kit_of", "open_run"]

@@ -16,7 +16,7 @@ from ..estimator import FMTC
 from ..loading import load, load_atlas, read_settings
 
 
-def read_report(folder: Path) -> dict[str, Any]:
+def _read_report(folder: Path) -> dict[str, Any]:
     """The report of a run folder, checked."""
     file = folder / "report.json"
     if not file.is_file():
@@ -66,8 +66,9 @@ class Run:
         return [line["silo"] for line in self.report["silos"]] + list(self.report.get("missing", ()))
 
 
-def open_run(folder: Path, report: Mapping[str, Any]) -> Run:
+def open_run(folder: Path) -> Run:
     """The folder of a run, or of its coordinator, whose parts fit each other."""
+    report = _read_report(folder)
     title, history = folder.resolve().name, read_json(folder / "history.json", [ROUND])
     if report["kind"] == OF_COORDINATOR.name:
         atlas = load_atlas(folder) if (folder / ATLAS).is_file() else None
