@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .artifacts.models import MODEL_FILE, SavedModel, current_settings, read_model
 from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
 from .describe import Atlas
@@ -51,23 +49,27 @@ def load(path: str | Path) -> FMTC:
         path /= "model"
     saved = read_model(path)
     k = next(iter(saved.clients.values())).k
-    return _restored(read_settings(path / MODEL_FILE, saved.params, k), saved)
+    return _restored(read_settings(path / MODEL_FILE, saved.about["params"], k), saved)
 
 
 def _restored(model: FMTC, saved: SavedModel) -> FMTC:
     """An estimator with what a folder holds of a fitted one."""
-    told = {cid: list(said) for cid, said in saved.told.items()}
-    model.n_features_in_ = saved.n_features
-    if saved.feature_names is not None:
-        model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
-    if saved.schema is not None:
-        model.schema_ = saved.schema
-    if saved.text is not None:
-        model.text_recipe_ = saved.text
-    model._fitted = Fitted(saved.clients, dict(saved.presence), told, saved.shared)
-    history = tuple(RoundRecord.from_dict(line) for line in saved.history)
-    result = RunRecord(history, saved.converged, saved.stopped_because, held=tuple(saved.held), shared=saved.shared)
-    model._remember(result, saved.n_iter)
+    about = saved.about
+    saved.columns.tell(model)
+    model._fitted = Fitted(saved.clients, saved.presence, saved.told, saved.shared)
+    history = tuple(RoundRecord.from_dict(line) for line in about["history"])
+    held, shared = tuple(about["held"]), saved.shared
+    result = RunRecord(history, about["converged"], about["stopped_because"], held=held, shared=shared)
+    model._remember(result, about["n_iter"])
+    return model
+
+
+def load_run(path: str | Path) -> FMTC:
+    """`load` of the folder of a run or of a model; the model also knows what stands beside it about its columns."""
+    folder = Path(path)
+    model = load(model_folder(folder))
+    if (schema := schema_of(model, folder)) is not None:
+        model.schema_ = schema
     return model
 
 
@@ -104,13 +106,9 @@ def load_atlas(path: str | Path) -> Atlas:
     if atlas is None and (folder / "consensus.safetensors").is_file():
         raise FileError(f"{folder} has no atlas: it was written by an older version of fmtc, or of a run without one")
     if atlas is None:
-        model = load(model_folder(folder))
-        if (schema := schema_of(model, folder)) is not None:
-            model.schema_ = schema
-        atlas = model.atlas_
+        atlas = load_run(folder).atlas_
     kept = read_explanation(folder)
-    explained = kept.clusters if kept else ()
-    return atlas.renamed({one.cluster: one.name for one in explained})
+    return atlas.renamed({one.cluster: one.name for one in kept.clusters} if kept else {})
 
 
 def read_settings(file: Path, settings: Mapping[str, Any], k: int | None = None) -> FMTC:
@@ -131,4 +129,4 @@ def read_settings(file: Path, settings: Mapping[str, Any], k: int | None = None)
     return model
 
 
-__all__ = ["load", "load_atlas", "read_settings"]
+__all__ = ["load", "load_atlas", "load_run", "read_settings"]

@@ -75,7 +75,8 @@ def newcomer(
     """
     silo, common = Silo(name, kit.n_clusters, replace(settings, view=kit.view)), common_of(kit)
     alone = refit(silo, None, X)  # in units of its own: the federation's may not suit it
-    offered = as_published(name, X, kit, settings)
+    opened, at_home = common.opened(silo, X), silo.at_home(kit.view)
+    offered = to_numpy(common.unfitted(opened, at_home).assign(input_rows(opened)))  # by the published model
     agreement = float(clustering_scores(alone.labels, offered)["ari"])
     guided = agreement >= AGREED[kit.view] if guide == "auto" else bool(guide)
     found = refit(silo, common, X) if guided else numbered(alone, offered, silo.k)
@@ -90,13 +91,6 @@ def common_of(kit: Published) -> GraphCommon | MixtureCommon:
         return GraphCommon(kit, kit.consensus, kit.ridge, kit.scale, kit.is_unit, kit.mixture, kit.centers)
     assert kit.mixture is not None
     return MixtureCommon(kit, kit.mixture)
-
-
-def as_published(name: str, X: Any, kit: Published, settings: Settings) -> Array:
-    """Labels of a newcomer's rows by the published model, without a fit; (n,)."""
-    silo, common = Silo(name, kit.n_clusters, settings), common_of(kit)
-    client = common.opened(silo, X)
-    return to_numpy(common.unfitted(client, silo.at_home(kit.view)).assign(input_rows(client)))
 
 
 def _reason(agreement: float, guided: bool, guide: bool | str) -> str:
@@ -183,7 +177,8 @@ def join_later(
         raise DataError(f"the newcomer has no name: {name!r}")
     where = "the kit" if isinstance(kit, JoinKit) else str(kit)
     kit = kit if isinstance(kit, JoinKit) else read_kit(kit)
-    model = _unfitted(where, kit).set_params(random_state=random_state)
+    model = read_settings(Path(where), kit.params).set_params(random_state=random_state)
+    kit.columns.tell(model)
     model._fitted = Fitted({name: None})  # type: ignore[dict-item]
     ((rows, _),) = model._parts(X, None, reset=False).values()
     if sp.issparse(rows) and kit.published.is_dense:
@@ -193,20 +188,7 @@ def join_later(
     embedding = None if F is None else np.asarray(F)
     result = ClientResult(found.model, found.labels, embedding, choice=FEDERATED if joined.guided else ALONE)
     model._adopt(RunRecord((), None, joined.reason, joined=joined), {name: result}, n_iter=0)
-    if kit.text is not None:
-        model.text_recipe_ = kit.text
     return model
 
 
-def _unfitted(where: str, kit: JoinKit) -> FMTC:
-    """An estimator with the settings and the columns of a kit."""
-    model = read_settings(Path(where), kit.params)
-    model.n_features_in_ = kit.n_features
-    if kit.feature_names is not None:
-        model.feature_names_in_ = np.array(kit.feature_names, dtype=object)
-    if kit.schema is not None:
-        model.schema_ = kit.schema
-    return model
-
-
-__all__ = ["Joined", "as_published", "common_of", "join_later", "newcomer"]
+__all__ = ["Joined", "common_of", "join_later", "newcomer"]

@@ -84,6 +84,16 @@ class Ready(ClientState):
     rows: Rows  # expanded, scaled where the run says so, and on a device if there is one
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kept(ClientState):
+    """A client with its model; it may be one of its own."""
+
+    model: Any
+    labels: Array  # n
+    choice: str | None = None  # "federated" (or "public") or "alone", where the client compared the two; stays here
+    home: Any = None  # what folds need of the run, see `protocol.home`
+
+
 def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) -> ClientState:
     """A client at rest, its rows checked for what this run needs."""
     if isinstance(X, np.ndarray):
@@ -313,6 +323,20 @@ def client_weights(ids: Sequence[str], weights: Weights) -> Array:
     return omega / omega.sum()
 
 
+def checked_weights(weights: Mapping[Any, float] | None, silos: Iterable[str]) -> dict[str, float] | None:
+    """The weights by silo, checked before anything is read or started."""
+    if weights is None:
+        return None
+    if not hasattr(weights, "items"):
+        raise TypeError(
+            "silo_weights must be None or a mapping of silo to number, such as {'north': 2, 'south': 1}, got "
+            f"{weights!r}"
+        )
+    found = {str(cid): w for cid, w in weights.items()}
+    client_weights(sorted(silos), found)
+    return found
+
+
 def row_weights(server: ServerState) -> dict[str, float] | None:
     """How much each row of a client counts in what all have in common, 1 on average; None: all rows count alike."""
     if server.weights is None or len(set(server.weights.values())) == 1:
@@ -324,14 +348,6 @@ def row_weights(server: ServerState) -> dict[str, float] | None:
 def noted(held: tuple[str, ...], *others: Iterable[str]) -> tuple[str, ...]:
     """Clients that were held, with others; each once, sorted."""
     return tuple(sorted({*held, *(cid for some in others for cid in some)}))
-
-
-def held_at_the_end(server: Server, history: Sequence[Any]) -> Server:
-    """The server after a run: whom it capped in less than half of the rounds, and not in the last, is not held."""
-    capped = [{*one.capped, *one.odd} for one in history]
-    last = set(server.aside).union(*capped[-1:])
-    few = {cid for cid in server.held if 0 < sum(cid in some for some in capped) < len(capped) / 2} - last
-    return replace(server, held=tuple(cid for cid in server.held if cid not in few))
 
 
 def set_aside(server: Server, client_ids: Iterable[str], far: Array) -> tuple[Server, list[str]]:
