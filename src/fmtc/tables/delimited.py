@@ -8,10 +8,10 @@ import re
 from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from io import StringIO
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -25,19 +25,12 @@ _DECIMAL_COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d*),\d*([eE][+-]?\d+)?$"
 _THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """How a text file is laid out."""
 
     separator: str
     n_comments: int  # lines before the header that begin with #
-    header: tuple[str, ...]  # cells of the first line that is not a comment
-    named: bool  # whether that line holds names
-
-    @property
-    def first_line(self) -> int:
-        """Number of the line of the first row, counted from 1."""
-        return self.n_comments + (2 if self.named else 1)
+    header: list[str]  # cells of the first line that is not a comment
 
 
 def read_delimited(path: Path, content: bytes, suffix: str, reading: Reading) -> pl.DataFrame:
@@ -53,11 +46,11 @@ def read_delimited(path: Path, content: bytes, suffix: str, reading: Reading) ->
     reading : Reading
         Whether the first line holds names; None: it must, and a line of numbers is refused.
     """
-    layout = layout_of(path, content, suffix, reading)
+    layout = layout_of(path, content, suffix)
     names = column_names(path, "line", layout.header, reading)
     try:
         frame = pl.read_csv(
-            content, separator=layout.separator, infer_schema=False, has_header=layout.named,
+            content, separator=layout.separator, infer_schema=False, has_header=reading.header is not False,
             skip_lines=layout.n_comments,
         )  # fmt: skip
     except pl.exceptions.PolarsError:
@@ -98,7 +91,7 @@ def column_names(path: Path, kind: str, cells: Sequence[str], reading: Reading) 
     return names
 
 
-def layout_of(path: Path, content: bytes, suffix: str, reading: Reading) -> Layout:
+def layout_of(path: Path, content: bytes, suffix: str) -> Layout:
     """How a text file is laid out, as its first lines show."""
     try:
         text = getincrementaldecoder("utf-8-sig")().decode(content[: 2**20])  # its last sign may be cut
@@ -111,7 +104,7 @@ def layout_of(path: Path, content: bytes, suffix: str, reading: Reading) -> Layo
     if marked and _is_header(lines[marked - 1], _cells(lines[marked:], separator), separator):
         marked -= 1
     header = next(iter(_cells(lines[marked:], separator)), [])
-    return Layout(separator, marked, tuple(header), reading.header is not False)
+    return Layout(separator, marked, header)
 
 
 def _rank(rows: list[list[str]]) -> tuple[bool, float]:

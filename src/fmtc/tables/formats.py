@@ -115,8 +115,9 @@ def line_of(path: Path, row: int, reading: Reading) -> str:
         Counted from 0.
     reading : Reading
     """
-    suffix = suffix_of(path)
-    first = layout_of(path, _content(path), suffix, reading).first_line if suffix in SEPARATORS else 1
+    suffix, first = suffix_of(path), 1
+    if suffix in SEPARATORS:
+        first += layout_of(path, _content(path), suffix).n_comments + (reading.header is not False)
     return f"{'line' if suffix in PACKED else 'row'} {first + row} of {path.name}"
 
 

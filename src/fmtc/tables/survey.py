@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 import math
+import secrets
 import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -210,6 +211,12 @@ def compare(
         findings += _columns_differ(peers, groups, by_name)
         findings += _values_differ(peers, groups, accept_units) + ([] if scaled else _outweighed(peers, groups))
     return sorted(findings, key=lambda f: (f.silo, f.severity != ERROR, CODES.index(f.code), f.column, f.place))
+
+
+def compare_columns(columns: Mapping[str, Columns], **options: Any) -> list[Finding]:
+    """The same for silos whose columns are here, as they would describe them to others; `options` as in `compare`."""
+    salt = secrets.token_hex(32)
+    return compare({silo: survey(content, salt) for silo, content in columns.items()}, by_name=True, **options)
 
 
 def _form(said: Surveyed) -> int:
@@ -527,4 +534,4 @@ def from_verdict(findings: Array, silo: str) -> list[Finding]:
     ]
 
 
-__all__ = ["Surveyed", "as_numbers", "compare", "from_verdict", "survey"]
+__all__ = ["Surveyed", "as_numbers", "compare", "compare_columns", "from_verdict", "survey"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,7 @@ from .catalogue import codes_of, constants_of, explain, missing_of, plain, words
 from .columns import Columns
 from .findings import ERROR, NOTE, Finding
 from .silos import Silo, count_cells
-from .survey import compare, survey
+from .survey import compare_columns
 
 Array = np.ndarray
 _UNITS = ("unit", "scale", "coding", "standardised", "negatives")
@@ -144,10 +143,9 @@ def _compared(
     """
     if (len(silos) < 2 and scaled) or not names:
         return []
-    salt, called = secrets.token_hex(32), list(map(plain, names))
+    called = list(map(plain, names))
     columns = {silo.name: Columns(pl.DataFrame(silo.X, schema=called, orient="row")) for silo in silos}
-    surveys = {name: survey(content, salt) for name, content in columns.items()}
-    findings = compare(surveys, by_name=True, scaled=scaled, accept_units=accept)
+    findings = compare_columns(columns, scaled=scaled, accept_units=accept)
     heavy = [explain([f], f.silo, columns, wording=wording)[0] for f in findings if f.code == "dominant"][:1]
     findings = [f for f in findings if f.code in codes]
     stops, notes = (
