@@ -110,5 +110,7 @@ print("probabilities of one image at silo1:", *(f"{p:.2f}" for p in probabilitie
 
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    proposed = FMTC("auto", clusters_per_silo=dict.fromkeys(names, 6), view="graph", random_state=0).fit(X, silos=office)
+    proposed = FMTC("auto", clusters_per_silo=dict.fromkeys(names, 6), view="graph", random_state=0).fit(
+        X, silos=office
+    )
 print(said[0].message)

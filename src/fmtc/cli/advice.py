@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,10 +15,6 @@ from .flags import PATH, TABLES, Asking, free_picture, save_picture
 from .program import main_group
 from .settings import build_model, model_options
 from .words import Words, note_table, size_of
-
-if TYPE_CHECKING:
-    from ..advice import Advice
-    from ..estimator import FMTC
 
 
 @main_group.command("advise-k", short_help="How many clusters the rows speak for.")
@@ -64,7 +60,12 @@ def advise_k(
     if plot is not None:
         plot = free_picture(plot, force)
     if asking.kit is not None:
-        advice = _of_federation(words, asking, model, reading)
+        from .leading import ask_advice, coordinator_of
+
+        if (schema := reading.known_schema()) is not None:
+            model.schema_ = schema
+        with coordinator_of(asking.kit) as coordinator:
+            advice = ask_advice(words, coordinator, model, wait=asking.wait)
     else:
         with every_problem(files, reading, 1), words.warnings_as_notes():
             silos = tables.read_silos(files, reading)
@@ -81,13 +82,3 @@ def advise_k(
     if not words.give(advice.to_dict() | {"notes": words.notes}):
         for sentence in advice.sentences:
             words.show(sentence)
-
-
-def _of_federation(words: Words, asking: Asking, model: FMTC, reading: Reading) -> Advice:
-    """Ask the silos of a federation; their commands go on waiting for a run."""
-    from .leading import ask_advice, asked
-
-    if (schema := reading.known_schema()) is not None:
-        model.schema_ = schema
-    with asked(words, asking) as (coordinator, view, folder):
-        return ask_advice(coordinator, model, folder, view, wait=asking.wait)

@@ -96,9 +96,10 @@ def check(
     asking.check(files)
     templates.check(asking.kit)
     if asking.kit is not None:
-        from .leading import ask_columns
+        from .leading import ask_columns, coordinator_of
 
-        found = ask_columns(words, asking, n_clusters)
+        with coordinator_of(asking.kit) as coordinator:
+            found = ask_columns(words, coordinator, n_clusters, asking.wait)
     else:
         with every_problem(files, reading, n_clusters), words.warnings_as_notes():
             found = Comparison.of_files(files, reading, n_clusters, scaled=scale != "none")

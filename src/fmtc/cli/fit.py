@@ -163,19 +163,19 @@ def _fitted(
 ) -> FMTC:
     """The model, fitted in this process or by one for each silo."""
     from ..estimator import federate
-    from .live import Rounds, View
+    from .live import Rounds
 
     rows = {silo.name: silo.encoded for silo in silos}
     if not how.processes:
-        with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
+        with Rounds(words, f"{size_of(silos)}: preparing rows", model.max_iter, model.tol) as rounds:
             model.fit(rows, callbacks=[rounds], silo_weights=silo_weights, checkpoint=checkpoint, resume=how.resume)
         return model.calibrate(rows) if how.calibrate else model
     how.check(len(silos))
     names = {str(place): name for place, name in enumerate(rows, start=1)}
-    with View(words, names, f"{size_of(silos)}: starting processes", model.max_iter, model.tol) as view:
+    with Rounds(words, f"{size_of(silos)}: starting processes", model.max_iter, model.tol, names) as rounds:
         model = federate(
-            rows, model, listen=view, silo_weights=silo_weights, calibrate=how.calibrate, min_silos=how.min_clients,
-            deadline=how.deadline,
+            rows, model, silo_weights=silo_weights, calibrate=how.calibrate, min_silos=how.min_clients,
+            deadline=how.deadline, listen=rounds.hear,
         )  # fmt: skip
     for name in rows:
         if name not in model.silos_:

@@ -143,13 +143,7 @@ def federation_admit(requests: tuple[Path, ...], admission: Admission, words: Wo
       fmtc federation admit north.request --authority kits/authority --accept-key 1f0c-77a2-93be-04d5
       fmtc federation admit east.request --add --authority kits/authority
     """
-    organiser = admission.open(words)
-    _tell(organiser, organiser.admit(requests, admission))
-
-
-def _tell(organiser: Organiser, files: dict[str, Path]) -> None:
-    told = organiser.tell(files)
-    organiser.words.give({"files": {name: str(file) for name, file in files.items()}} | told)
+    admission.open(words).admit(requests, admission)
 
 
 @command("revoke", short_help="Have certificates count no more.")
@@ -166,9 +160,7 @@ def federation_revoke(name: str, office: Office, remove: bool, words: Words) -> 
       fmtc federation revoke --name north --authority kits/authority
       fmtc federation revoke --name north --remove --authority kits/authority
     """
-    organiser = office.open(words)
-    organiser.revoke(name, remove=remove)
-    words.give({"revoked": name} | organiser.tell())
+    office.open(words).revoke(name, remove=remove)
 
 
 @command("renew", short_help="New certificates for the same keys.")
@@ -184,8 +176,7 @@ def federation_renew(names: tuple[str, ...], answers: Answers, words: Words) -> 
       fmtc federation renew --authority kits/authority --out renewed
       fmtc federation renew --name north --authority kits/authority
     """
-    organiser = answers.open(words)
-    _tell(organiser, organiser.renew(names, answers.out))
+    answers.open(words).renew(names, answers.out)
 
 
 @dataclass(frozen=True)
