@@ -56,7 +56,7 @@ def advise_k(
         range_of(k_range)
     except ValueError as error:
         raise click.UsageError(f"--range: {error}") from None
-    model = build_model({**settings, "n_clusters": k_range}, reading, advises=True)
+    model = build_model({**settings, "n_clusters": k_range}, reading)
     if plot is not None:
         plot = free_picture(plot, force)
     if asking.kit is not None:

@@ -56,7 +56,7 @@ def coordinate(kit_path: Path, how: Leading, accept_units: bool, words: Words, *
       fmtc coordinate --kit coordinator -k 4 --out run --min-silos 3 --wait 300
       fmtc coordinate --kit coordinator -k 4 --out run --resume
     """
-    model = build_model(settings, advises=True)
+    model = build_model(settings)
     if how.schema is not None:
         model.schema_ = Schema.read(how.schema)
         bind_bounds(model, settings["bounds"], model.schema_)

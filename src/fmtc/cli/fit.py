@@ -22,7 +22,7 @@ from .flags import PATH, TABLES, Course, Patience, free_path, given
 from .labels import check_tables
 from .predict import word_lookup
 from .program import if_interrupted, main_group
-from .settings import bind_bounds, build_model, model_options, weights_of
+from .settings import bind_bounds, build_model, model_options
 from .words import Words, note_table, show_run, size_of
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def fit(
     from ..report.rows import POINTS
 
     how.check_flags(files)
-    model, weights = build_model(settings, reading, advises=True), weights_of(settings)
+    model = build_model(settings, reading)
     out = free_path(how.out, how.force, runs.is_run)
     with _resumable(words, how, out) as checkpoint:
         with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
@@ -110,7 +110,7 @@ def fit(
             if reading.recipe is None:
                 note_table(words, given, scaled=model.scale != "none", accept_units=accept_units)
             bind_bounds(model, settings["bounds"], given[0].schema)
-            model = _fitted(words, model, given, how, checkpoint=checkpoint, silo_weights=weights)
+            model = _fitted(words, model, given, how, checkpoint=checkpoint, silo_weights=settings["silo_weights"])
             if reading.recipe is not None:
                 model.text_recipe_ = reading.recipe
             silos = [silo for silo in given if silo.name in model.silos_]

@@ -37,7 +37,6 @@ from .federation import Leading
 from .flags import free_path
 from .live import Rounds
 from .program import if_interrupted
-from .settings import weights_of
 from .words import Words, show_end
 
 ORDER = "order.json"  # in the coordinator's folder of a run: its `RunSpec`
@@ -117,7 +116,7 @@ class Lead:
                     "--clusters-per-silo SILO=NUMBER needs -k: how many clusters all silos have together"
                 )
             model._check_names(kit.plan.silos)
-        self.weights = checked_weights(weights_of(settings), kit.plan.silos)
+        self.weights = checked_weights(settings["silo_weights"], kit.plan.silos)
         self.roster = Roster.read(kit.startup)
         self.written = how.resume and not how.force and is_consensus(how.out)
         self.force = how.force or self.written

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -24,8 +24,6 @@ from .program import main_group
 from .words import Words, plural
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from ..estimator import FMTC
     from ..schema import Schema
 
@@ -72,59 +70,41 @@ def predict(run: Path, file: Path, silo_name: str | None, marks: Answer, reading
         model, silos = rows_for_model(words, run, file, silo_name, reading)
         if marks.outliers and model.view_ != "mixture":
             raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")
-        found = [Found.of(model, silo, certain=marks.abstain is not None) for silo in silos]
-    _note_far(words, found, marks.outliers)
-    table = with_names(_table(silos, found, marks, file, reading), runs.label_names(runs.read_explanation(run)))
+        labels, P, more = _answers(words, model, silos, marks)
+    if marks.append:
+        table = with_labels(tables.formats.read_file(file, reading), silos, labels, P, **more)
+    else:
+        table = label_table(silos, labels, P, named=reading.silo_column is not None, proba=marks.proba, **more)
     if marks.abstain is not None:
-        sure = np.concatenate([one.confidence for one in found if one.confidence is not None])
-        left = int((sure < marks.abstain).sum())
+        left = _count(sure < marks.abstain for sure in more["confidence"])
         words.note(
             f"{left:,} of {plural(table.height, 'row')} ({left / max(table.height, 1):.0%}) "
             f"{'has' if left == 1 else 'have'} no cluster (-1): confidence below {marks.abstain:g}"
         )
-    give_table(words, table, out)
+    give_table(words, with_names(table, runs.label_names(runs.read_explanation(run))), out)
 
 
-class Found(NamedTuple):
-    """What a model says of the rows of a silo."""
+def _answers(words: Words, model: FMTC, silos: Sequence[tables.Silo], marks: Answer) -> tuple[Any, Any, dict[str, Any]]:
+    """Labels and probabilities of each silo, and what else is asked for; notes rows that are far from all clusters."""
 
-    labels: np.ndarray
-    P: np.ndarray
-    far: np.ndarray | None  # None in the graph view
-    confidence: np.ndarray | None  # None where nobody asks
+    def of_each(answer: Callable[..., np.ndarray]) -> list[np.ndarray]:
+        return [answer(silo.X, silos=silo.name) for silo in silos]
 
-    @classmethod
-    def of(cls, model: FMTC, silo: tables.Silo, *, certain: bool) -> Found:
-        """What the model of a silo says of rows."""
-        return cls(
-            model.predict(silo.X, silos=silo.name),
-            model.predict_proba(silo.X, silos=silo.name),
-            model.outliers(silo.X, silos=silo.name) if model.view_ == "mixture" else None,
-            model.confidence(silo.X, silos=silo.name) if certain else None,
-        )
-
-
-def _note_far(words: Words, found: Sequence[Found], marked: bool) -> None:
-    far = [one.far for one in found if one.far is not None]
-    if n_far := sum(int(rows.sum()) for rows in far):
+    far = of_each(model.outliers) if model.view_ == "mixture" else []
+    if n_far := _count(far):
         words.note(
             f"{n_far:,} of {plural(sum(map(len, far)), 'row')} {'is' if n_far == 1 else 'are'} far from all clusters; "
             "a probability there says which cluster is nearest, not that a row belongs to it"
-            + ("" if marked else " (--outliers marks such rows)")
+            + ("" if marks.outliers else " (--outliers marks such rows)")
         )
-
-
-def _table(
-    silos: Sequence[tables.Silo], found: Sequence[Found], marks: Answer, file: Path, reading: Reading
-) -> pl.DataFrame:
-    """A line for each row: what it was, if that is wanted, and its cluster."""
-    labels, P, far, confidence = (list(part) for part in zip(*found, strict=True))
     more: dict[str, Any] = {"outliers": far if marks.outliers else None}
     if marks.abstain is not None:
-        more |= {"confidence": confidence, "abstain": marks.abstain}
-    if marks.append:
-        return with_labels(tables.formats.read_file(file, reading), silos, labels, P, **more)
-    return label_table(silos, labels, P, named=reading.silo_column is not None, proba=marks.proba, **more)
+        more |= {"confidence": of_each(model.confidence), "abstain": marks.abstain}
+    return of_each(model.predict), of_each(model.predict_proba), more
+
+
+def _count(marked: Iterable[np.ndarray]) -> int:
+    return sum(int(rows.sum()) for rows in marked)
 
 
 # -------------------------------------------------------------------------------------------------- rows for a model

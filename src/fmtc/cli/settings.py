@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -83,7 +84,7 @@ def _flags() -> list[Callable[[Any], Any]]:
               help="The algorithm as printed in the paper: absolute alpha, beta, rho; no alignment."),
         model("--clusters-per-silo", multiple=True, metavar="INTEGER|auto", callback=_read_per_silo,
               help="Where silos may lack clusters: the most that one has, SILO=NUMBER once for each silo, or auto."),
-        model("--silo-weight", "silo_weights", multiple=True, metavar="SILO=NUMBER",
+        model("--silo-weight", "silo_weights", multiple=True, metavar="SILO=NUMBER", callback=_read_weights,
               help="How much a silo's own data count against the consensus; once for every silo."),
         promise("--epsilon", type=float,
                 help="Differential privacy of every record: noise in everything that leaves; needs --bounds."),
@@ -173,7 +174,7 @@ def settings_table() -> list[tuple[str, Any, str]]:
     return [(name, default, texts[name]) for name, default in Graph().get_params().items()]
 
 
-def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, advises: bool = False) -> FMTC:
+def build_model(flags: Mapping[str, Any], reading: Reading | None = None) -> FMTC:
     """The estimator of the flags that were given, its values checked before any file is read.
 
     Parameters
@@ -183,8 +184,6 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
         of the views by name.
     reading : Reading, optional
         Of the rows: texts are weighted by how rare their words are, unless another scale was given.
-    advises : bool
-        Whether the command can find the number of clusters.
 
     Returns
     -------
@@ -193,7 +192,7 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     """
     from ..estimator import FMTC
 
-    others = {*PROMISE, "set", "as_published", "silo_weights", "calibrate"}
+    others = {*PROMISE, "set", "as_published", "silo_weights"}
     given = {name: value for name, value in flags.items() if value not in (None, ()) and name not in others}
     if reading is not None and reading.recipe is not None:
         given.setdefault("scale", "tfidf")
@@ -203,18 +202,12 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
         given["n_clusters"] = "auto"
     elif isinstance(given["n_clusters"], str) and "clusters_per_silo" in given:
         raise click.UsageError(f"-k {given['n_clusters']} finds one number for all silos; omit --clusters-per-silo")
-    given |= flags.get("set", {})
+    given |= flags["set"]
     try:
         if (promise := read_privacy(flags)) is not None:
             given["privacy"] = promise
-        model = FMTC.as_published(**given) if flags.get("as_published") else FMTC(**by_view(given))
-        is_open = isinstance(model.n_clusters, str)
-        if is_open and not advises:
-            raise ValueError(
-                f"-k {model.n_clusters} is for `fmtc fit` and `fmtc coordinate`; here, give the "
-                "number that `fmtc advise-k` says"
-            )
-        model._settings(n_clusters=2 if is_open else None)
+        model = FMTC.as_published(**given) if flags["as_published"] else FMTC(**by_view(given))
+        model._settings(n_clusters=2 if isinstance(model.n_clusters, str) else None)
         check_device(model.device)
     except InputError:  # a file of bounds that cannot be used
         raise
@@ -242,16 +235,13 @@ def bind_bounds(model: FMTC, path: Path | None, schema: Schema | None) -> None:
         model.privacy = replace(model.privacy, bounds=read_bounds(path, names))
 
 
-def weights_of(settings: Mapping[str, Any]) -> dict[str, float] | None:
-    """The weights of silos that were given."""
-    return dict(map(_weight, settings["silo_weights"])) or None
-
-
-def _weight(text: str) -> tuple[str, float]:
-    name, _, value = text.rpartition("=")
-    try:
-        if name:
-            return name, float(value)
-    except ValueError:
-        pass
-    raise click.UsageError(f"--silo-weight {text!r} is not of the form SILO=NUMBER, such as north=2")
+def _read_weights(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, float] | None:
+    """The weights of silos that were given; None: not given."""
+    found: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        with suppress(ValueError):
+            found[name] = float(value)
+        if not name or name not in found:
+            raise click.UsageError(f"--silo-weight {text!r} is not of the form SILO=NUMBER, such as north=2")
+    return found or None

@@ -62,6 +62,11 @@ def _read(words: Words, files: Sequence[Path], given: dict[str, Any]) -> tuple[d
 
     reading = given.pop("reading")
     model = build_model(given, reading)
+    if isinstance(model.n_clusters, str):
+        raise click.UsageError(
+            f"-k {model.n_clusters} is for `fmtc fit` and `fmtc coordinate`; here, give the number that "
+            "`fmtc advise-k` says"
+        )
     with words.warnings_as_notes():
         silos = read_silos(files, reading)
         bind_bounds(model, given["bounds"], silos[0].schema)
