@@ -48,5 +48,5 @@ def load(name: str, seed: int) -> Split:
 
 
 def graph_view(n_clusters: int, **setting: Any) -> FMTC:
-    """FMTC in the graph view on columns as they are; settings of the solver by their own names."""
+    """FMTC in the graph view on columns as they are; settings of the view by their own names."""
     return FMTC(n_clusters, **by_view({"view": "graph", "scale": "none", "lift": False} | setting))

@@ -29,9 +29,10 @@ from threadpoolctl import threadpool_limits
 import views
 from _attacks import ATTACKS as OF_ANSWERS
 from _attacks import Attack, fit_hostile
-from fmtc import FMTC, Mixture
+from fmtc import FMTC
 from fmtc.errors import ClientError
 from fmtc.metrics import clustering_accuracy
+from fmtc.settings import by_view
 from fmtc_bench.datasets import FederatedDataset
 
 ATTACKED = ("digits", "heart_disease", "penguins", "breast_wisconsin", "webkb4", "yale")
@@ -102,16 +103,16 @@ def alone(data: FederatedDataset, view: str, seed: int) -> np.ndarray:
     return found
 
 
+def built(n_clusters: int, view: str, seed: int, **setting: Any) -> FMTC:
+    """FMTC in a view; its settings by their own names."""
+    return FMTC(n_clusters, random_state=seed, **by_view({"view": view} | setting))
+
+
 def attacked(
     data: FederatedDataset, view: str, seed: int, attack: str, stage: str, hostile: tuple[str, ...], contain: bool
 ) -> tuple[np.ndarray | None, str]:
     """Labels after an attack, and what the run says about it; None where the run ended without a model."""
-    model = FMTC(
-        data.n_clusters,
-        view=view,
-        random_state=seed,
-        mixture=Mixture(contain=contain, exit="auto" if contain else False),
-    )
+    model = built(data.n_clusters, view, seed, contain=contain, exit="auto" if contain else False)
     attacks = {} if attack in POISONS else {cid: Attack(attack, seed) for cid in hostile}
     rows = poisoned(data, hostile, attack, seed) if attack in POISONS else data
     try:
@@ -159,9 +160,7 @@ def unchanged(name: str, view: str, seed: int) -> dict[str, Any]:
     data, _ = views.read(name)
     data = views.capped(data, ROWS, SILOS)
     models = [
-        FMTC(data.n_clusters, view=view, random_state=seed, mixture=Mixture(contain=contain)).fit(
-            views.for_fmtc(data), silos=data.clients
-        )
+        built(data.n_clusters, view, seed, contain=contain).fit(views.for_fmtc(data), silos=data.clients)
         for contain in (False, True)
     ]
     first, second = (honest_score(data, model.labels_, ()) for model in models)

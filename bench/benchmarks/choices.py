@@ -74,7 +74,7 @@ def main() -> None:
         for source in ("projection", "embedding"):
             found[f"{name}, labels from {source}"] = measure(name, labels_from=source, final="kmeans")
     found["20newsgroups, 10 neighbours"] = measure("20newsgroups", n_neighbors=10)
-    with patch.object(graph, "_neighbors", lambda X, k: NearestNeighbors(n_neighbors=k).fit(X).kneighbors()):
+    with patch.object(graph, "graph_neighbors", lambda X, k: NearestNeighbors(n_neighbors=k).fit(X).kneighbors()):
         found["20newsgroups, 10 neighbours, empty documents among them"] = measure("20newsgroups", n_neighbors=10)
         found["20newsgroups, automatic, empty documents among them"] = measure("20newsgroups")
     found["20newsgroups, automatic"] = measure("20newsgroups")

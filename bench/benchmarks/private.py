@@ -70,7 +70,7 @@ def federation(folder: Path, name: str, seed: int) -> tuple[dict, dict, tuple | 
     if name in SIMULATED:
         silos, rows = SIMULATED[name]
         found = synthetic(name, n_clients=silos, n_samples=rows, n_clusters=10, n_features=64, seed=seed)
-        parts = {cid: np.flatnonzero(found.clients == cid) for cid in np.unique(found.clients)}
+        parts = {cid: np.flatnonzero(found.clients == cid) for cid in found.client_ids}
         X, y, bounds = found.X, found.y, None
     else:
         silos, rows, bounds = SETS[name]
@@ -94,7 +94,7 @@ def private_run(data, truth, k, privacy, seed, kind) -> dict[str, float]:
     started = time.perf_counter()
     try:
         # the run ends with the public model; what silos make of it is scored step by step below
-        private.Home.reply = lambda self, client, ask, s, no: (replace(client, choice="asked"), private.Nothing())
+        private.Home.reply = lambda self, client, ask, settings, round_no: (client, private.Nothing())
         server = run(transport, settings, method=method).server
     finally:
         private.Home.reply = home
@@ -133,7 +133,7 @@ def main() -> None:
             judged = sorted(truth)[:JUDGED]
             own = {cid: truth[cid] for cid in judged}
             settings = Settings(n_clusters=k, seed=seed)
-            alone = {cid: private.alone(cid, data[cid], settings)[1] for cid in judged}
+            alone = {cid: private.alone(cid, data[cid], settings).labels for cid in judged}
             clear = FMTC(k, random_state=seed).fit(data)
             ends = np.cumsum([0, *map(len, data.values())])
             labels = {cid: clear.labels_[ends[t] : ends[t + 1]] for t, cid in enumerate(data)}

@@ -58,7 +58,7 @@ def stopwatch(device: str) -> Iterator[tuple[dict[str, float], dict[str, int]]]:
     spent: dict[str, float] = defaultdict(float)
     times: dict[str, int] = defaultdict(int)
     stages = [
-        (graph, "_neighbors", "neighbours"),
+        (graph, "graph_neighbors", "neighbours"),
         (prepare, "build_graph", "graph, with neighbours"),
         (prepare, "spectral_start", "spectral start"),
         (prepare, "largest_eigenvalue", "bound on the spectrum"),
@@ -126,7 +126,7 @@ def main() -> None:
     neighbors = given.neighbors if given.neighbors == "auto" else int(given.neighbors)
     model = graph_view(K, max_iter=ROUNDS, tol=0, n_neighbors=neighbors, random_state=0, n_jobs=-1, device=given.device)
     if given.no_exit:
-        model.set_params(mixture__exit=False, graph__exit=False)
+        model.set_params(graph__exit=False)
     model.set_params(max_iter=2).fit(silos(1, 2_000, given.features))  # libraries loaded, device awake
     data = silos(given.clients, given.rows, given.features, given.inside)
     model.set_params(max_iter=ROUNDS, n_jobs=1 if given.stages else -1)

@@ -116,7 +116,7 @@ print(f"the same group for {same:.0%} of the city's patients")
 # %%
 # Later still
 # -----------
-# New patients come in. The model goes on from where it is, in a tenth of the rounds, and groups keep their numbers. A
+# New patients come in. The model goes on from where it is, in a quarter of the rounds, and groups keep their numbers. A
 # model keeps no rows, so you give all that count: old ones and new ones, or a window of the last.
 
 before = island.predict(city)

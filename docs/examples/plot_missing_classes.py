@@ -110,7 +110,6 @@ print("probabilities of one image at silo1:", *(f"{p:.2f}" for p in probabilitie
 
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    proposed = FMTC("auto", clusters_per_silo=dict.fromkeys(names, 6), view="graph", random_state=0).fit(
-        X, silos=office
-    )
+    own = dict.fromkeys(names, 6)
+    proposed = FMTC("auto", clusters_per_silo=own, view="graph", random_state=0).fit(X, silos=office)
 print(said[0].message)

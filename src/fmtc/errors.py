@@ -189,3 +189,8 @@ def joined(items: Sequence[str], separator: str = ", ", noun: str = "") -> str:
 def listed(names: Iterable[str]) -> str:
     """The first few names in quotation marks, and how many more there are."""
     return joined([repr(name) for name in names])
+
+
+def plural(count: int, noun: str) -> str:
+    """A count and its noun, such as: 1 silo, 2,000 rows."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -14,6 +14,7 @@ import numpy as np
 
 from .kernels.alignment import numbers_of, procrustes, same_place, same_rows
 from .kernels.centers import label_sums, row_norms, unit_centers
+from .kernels.embedding import nearest_orthonormal
 from .kernels.encoding import expanded
 from .kernels.graph import Graph
 from .kernels.objective import dot
@@ -36,6 +37,8 @@ from .settings import Settings
 Array = np.ndarray
 
 ROUNDS = 6  # of the graph view
+AGAIN = 3  # of a silo that goes on from a projection of before
+FULL_RANK = 1e-6  # smallest singular value of projected rows, relative to the largest, that rounds can go on from
 OWN = 0.8  # part of what a silo was drawn towards that is its own doing, measured: docs/how-to/confidence.md
 STEPS = SETTLE_STEPS  # of a mixture, or of k-means
 
@@ -115,6 +118,7 @@ class GraphCommon:
     centers: Array | None = None  # K x K, common centres for k-means
     own: Array | None = None  # d x q, the silo's projection in a run, where it had a part in the anchor
     concepts: Array | None = None  # q x K, from axes of its own to those of concepts, where silos lack some
+    before: Array | None = None  # d x q, the silo's projection, from which it goes on; None: it begins anew
 
     @property
     def has(self) -> Array | None:
@@ -139,7 +143,8 @@ class GraphCommon:
         n, scale = ready.rows.shape[0], self.scale
         scale = float(np.sqrt(n / max(ready.rows.sum_of_squares(), 1e-300))) if scale is None else scale
         ridge = self.ridge if self.own is None else (1 - OWN) * self.ridge
-        client = PREPARE.reply(ready, PREPARE.Ask(scale=scale, ridge=ridge), settings, 0)[0]
+        begun = ready if self.before is None else _placed_by(self.before, ready)
+        client = PREPARE.reply(begun, PREPARE.Ask(scale=scale, ridge=ridge), settings, 0)[0]
         anchor = self._of_others(client)
         client = _drawn(client, anchor, anchor if self.own is None else self.own, settings)
         return self.clustered(client, settings, starts)
@@ -236,12 +241,22 @@ def _in_units(silo: Silo, X: Any, units: Units) -> ClientState:
 # ------------------------------------------------------------------------------------------------------ graph view
 
 
+def _placed_by(W: Array, ready: Ready) -> Ready:
+    """The silo with its embedding where a projection puts its rows; as it is, where these span too little."""
+    W = W.astype(ready.X.dtype)
+    M = ready.rows @ W
+    s = np.linalg.svd(to_numpy(M), compute_uv=False)
+    return become(ready, Placed, F=nearest_orthonormal(M), W=W, anchor=W) if s[-1] > FULL_RANK * s[0] else ready
+
+
 def _drawn(client: Prepared, anchor: Array, frame: Array, settings: Settings) -> Prepared:
     """Rounds at home: ``W = argmin ||F - XW||² + ridge ||W - anchor||²``, turned to a frame each time, then F.
 
-    The first projection is drawn to nothing: it only says how the columns of F lie to those of the frame.
+    From the spectrum, where W is nothing yet, the first projection is drawn to nothing: it only says how the columns of
+    F lie to those of the frame.
     """
-    for number in range(ROUNDS + 1):
+    numbers = range(1, AGAIN + 1) if client.W.any() else range(ROUNDS + 1)
+    for number in numbers:
         client, *_ = one_pass(client, anchor if number else np.zeros_like(anchor), settings, max(number, 1))
         client = rotated(client, procrustes(to_numpy(client.W), frame))
     return client

@@ -81,6 +81,14 @@ def test_an_update_of_all_silos_goes_on_from_the_run(kind):
         assert_array_equal(numbers(model, cid), before[cid])
 
 
+def test_few_new_rows_turn_nothing_over():
+    """In lifted columns, where twelve rows by themselves say next to nothing."""
+    model = FMTC(3, view="graph", max_iter=5, random_state=0).fit(DATA)
+    before = model.predict(DATA)
+    model.update({cid: silo(303 + 10 * t, n=4)[0] for t, cid in enumerate(DATA)})
+    assert all(np.mean(now == before[cid]) > 0.95 for cid, now in model.predict(DATA).items())
+
+
 @pytest.mark.parametrize("kind", VIEWS)
 def test_a_silo_with_only_its_own_model_goes_on_by_itself(kind, tmp_path):
     late = join_later(kit_of(fitted(kind)), silo(9)[0], name="late", random_state=0)

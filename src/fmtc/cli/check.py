@@ -15,7 +15,7 @@ from rich.text import Text
 
 from .. import tables
 from ..artifacts.files import write_file
-from ..errors import DataError, joined
+from ..errors import DataError, joined, plural
 from ..schema import NUMBER, Schema
 from ..tables.reading import EM, REFUSE, Reading
 from ..wording import FLAGS
@@ -23,7 +23,7 @@ from . import flags
 from .flags import PATH, TABLES, Asking, free_path, given
 from .privacy import bounds_template
 from .program import main_group
-from .words import Words, plural, show, show_indented
+from .words import Words, show, show_indented
 
 ERROR, NOTE = "error", "note"  # severities of `fmtc.tables.findings`, which loads Polars
 

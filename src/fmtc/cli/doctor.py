@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
+from ..errors import plural
 from . import flags
 from .flags import PATH
 from .program import main_group
-from .words import Words, plural, show, show_indented
+from .words import Words, show, show_indented
 
 if TYPE_CHECKING:
     from ..runtime.flare.doctor import Check

@@ -17,7 +17,7 @@ from ..artifacts import runs
 from ..artifacts.files import check_form, read_json
 from ..describe import Explanation, empty_clusters_sentence, percents_of
 from ..describe import explain_row as why_row
-from ..errors import DataError, FileError, listed
+from ..errors import DataError, FileError, listed, plural
 from ..estimator import FMTC
 from ..loading import load, load_atlas
 from ..protocol.auto import METHOD
@@ -26,7 +26,7 @@ from ..protocol.method import COMMON
 from ..tables.reading import Reading
 from ..wording import FLAGS
 from .predict import read_known, silos_of, text_recipe, word_lookup
-from .words import Words, new_console, new_table, plural, show, show_indented
+from .words import Words, new_console, new_table, show, show_indented
 
 HOW_ENDED = {True: ", converged", False: ", all that were allowed", None: ""}  # None: a silo that was not told
 KEPT = {"federated": "common model", "alone": "its own model", None: ""}

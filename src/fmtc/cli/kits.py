@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..artifacts.files import read_json, write_json
+from ..errors import plural
 from ..privacy.accounting import Plan
 from . import flags
 from .asking import roster_document, show_codes, show_roster
 from .flags import PATH, free_path, given
 from .program import main_group
-from .words import Words, new_table, plural
+from .words import Words, new_table
 
 if TYPE_CHECKING:
     from .organising import Organiser

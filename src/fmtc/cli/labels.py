@@ -15,11 +15,11 @@ import click
 from .. import tables
 from ..artifacts import labels, runs
 from ..artifacts.files import new_file, write_file
-from ..errors import listed
+from ..errors import listed, plural
 from ..tables.reading import Reading
 from .flags import PATH, free_path, given
 from .terminal import printable
-from .words import Words, plural
+from .words import Words
 
 if TYPE_CHECKING:
     import polars as pl

@@ -12,13 +12,13 @@ import click
 from rich.filesize import decimal
 
 from ..artifacts import runs
-from ..errors import FileError, listed
+from ..errors import FileError, listed, plural
 from ..tables.reading import EM, Reading
 from . import flags
 from .flags import PATH, ROWS, Output, free_path, given
 from .predict import read_known, silos_of, text_recipe, word_lookup
 from .program import main_group
-from .words import Words, plural, show_run
+from .words import Words, show_run
 
 if TYPE_CHECKING:
     from ..estimator import FMTC

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..artifacts.files import read_json, write_json
-from ..errors import KitError, UsageError, listed
+from ..errors import KitError, UsageError, listed, plural
 from ..privacy.identity import AUTHORITY, load_certificate
 from ..runtime.flare.authority import Authority
 from ..runtime.flare.enrol import COORDINATOR, SUFFIX, Request, Roster, accept, newer, receive
@@ -17,7 +17,7 @@ from ..runtime.flare.kits import Kit
 from .asking import ask_keys, roster_document, show_roster
 from .flags import free_path
 from .kits import Admission
-from .words import Words, plural
+from .words import Words
 
 
 class Organiser:

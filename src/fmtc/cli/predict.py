@@ -15,13 +15,13 @@ from .. import tables
 from ..artifacts import runs
 from ..artifacts.files import read_json
 from ..artifacts.labels import label_table, with_labels, with_names
-from ..errors import DataError, FileError, listed
+from ..errors import DataError, FileError, listed, plural
 from ..tables.reading import Reading
 from . import flags
 from .flags import PATH, ROWS, free_path, given
 from .labels import check_tables, give_table
 from .program import main_group
-from .words import Words, plural
+from .words import Words
 
 if TYPE_CHECKING:
     from ..estimator import FMTC

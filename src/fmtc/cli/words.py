@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import RowsWarning
+from ..errors import RowsWarning, plural
 from ..wording import FLAGS
 from .terminal import printable
 
@@ -119,11 +119,6 @@ def new_table(*columns: str, **looks: Any) -> Table:
     for column in columns:
         table.add_column(column[1:], justify="left" if column[0] == "<" else "right")
     return table
-
-
-def plural(count: int, noun: str) -> str:
-    """A count and its noun."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 # ------------------------------------------------------------------------------------------------ words about runs

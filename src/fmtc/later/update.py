@@ -95,10 +95,11 @@ def _graph_common(model: GraphModel, shared: GraphShared | None, silo: Silo) -> 
         t = shared.client_ids.index(silo.name)
         anchor = np.ascontiguousarray(shared.Z[:, :, t] - shared.Y[:, :, t] / shared.rho)
         ridge = float(shared.rho / (2 * shared.omega[t] * silo.settings.alpha))
-        return GraphCommon(shared, anchor, ridge, shared.scale, mixture=mixture)
+        before = None if shared.W is None else np.ascontiguousarray(shared.W[:, :, t])
+        return GraphCommon(shared, anchor, ridge, shared.scale, mixture=mixture, before=before)
     W = model.W if model.stretch is None or model.lift is not None else model.W * model.stretch[:, None]
     ridge = silo.settings.ridge if model.lift is None else RIDGE
-    return GraphCommon(model.units, W, ridge, is_unit=True, mixture=mixture)
+    return GraphCommon(model.units, W, ridge, is_unit=True, mixture=mixture, before=W)
 
 
 def _as_common(own: Personal, covariance: Array) -> Common:

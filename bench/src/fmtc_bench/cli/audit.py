@@ -13,8 +13,8 @@ from fmtc.cli import flags
 from fmtc.cli.flags import TABLES, free_picture, save_picture
 from fmtc.cli.program import Option
 from fmtc.cli.settings import bind_bounds, build_model, model_options
-from fmtc.cli.words import Words, plural, print_json, size_of
-from fmtc.errors import DataError, FileError, listed
+from fmtc.cli.words import Words, print_json, size_of
+from fmtc.errors import DataError, FileError, listed, plural
 
 from .program import main_group
 from .shown import Bar, table_of
