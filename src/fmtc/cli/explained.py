@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from .predict import read_known, silos_of, text_recipe, word_lookup
 from .words import Words, new_console, new_table, show, show_indented
 
 HOW_ENDED = {True: ", converged", False: ", all that were allowed", None: ""}  # None: a silo that was not told
-KEPT = {"federated": "common model", "alone": "its own model", None: ""}
+KEPT = {"federated": "common model", "public": "common model", "alone": "its own model"}
 
 
 def explain_clusters(words: Words, run: Path, silo_name: str | None, names: dict[int, str]) -> None:
@@ -160,8 +160,7 @@ def model_of(run: Path) -> FMTC:
 def show_model(words: Words, run: Path, top: int) -> None:
     """Show what a model is: silos, features, clusters, how its rounds ended."""
     model = model_of(run)
-    recipe = text_recipe(model)
-    history = model.run_.rounds  # empty where a model was kept without its rounds
+    recipe, history = text_recipe(model), model.run_.rounds  # empty where a model was kept without its rounds
     about: dict[str, Any] = {
         "model": str(runs.model_folder(run)),
         "n_clusters": model.n_clusters_,
@@ -178,36 +177,36 @@ def show_model(words: Words, run: Path, top: int) -> None:
         "bytes_down": sum(record.bytes_down for record in history) if history else None,
         "silos": {cid: {"top_features": _leading(model, cid, top)} for cid in model.silos_},
     }
-    if not words.give(about):
-        _show_model(words, model, about)
-
-
-def _show_model(words: Words, model: FMTC, about: dict[str, Any]) -> None:
-    silos, history = about["silos"].items(), model.run_.rounds
-    features = plural(about["n_features"], "feature") + ("" if about["feature_names"] is not None else " without names")
+    if words.give(about):
+        return
+    features = plural(model.n_features_in_, "feature") + (" without names" if about["feature_names"] is None else "")
     facts = {
         "model": about["model"],
-        "holds": f"{plural(len(silos), 'silo')}, {features}, {plural(about['n_clusters'], 'cluster')}",
+        "holds": f"{plural(len(model.silos_), 'silo')}, {features}, {plural(model.n_clusters_, 'cluster')}",
         "rounds": f"{model.n_iter_}{HOW_ENDED[model.converged_]}",
         "stopped": model.run_.stopped_because,
         "view": model.view_,
     }
-    if about["text"] is not None:
-        facts["reads"] = f"texts in column {about['text']['text_column']!r}"
+    if recipe is not None:
+        facts["reads"] = f"texts in column {recipe.text_column!r}"
     if history:
         facts["standing"] = f"{history[-1].standing} in the last round"
         facts["traffic"] = f"{decimal(about['bytes_up'])} from the silos, {decimal(about['bytes_down'])} to them"
     for name, fact in facts.items():
         words.show(Text.assemble((f"{name:<11}", "bold"), fact))
     words.show("")
+    _show_leading(words, about["silos"])
+
+
+def _show_leading(words: Words, silos: Mapping[str, Any]) -> None:
     table = new_table("<silo", ">cluster", "<most important features")
-    for cid, one in silos:
+    for cid, one in silos.items():
         for j, marks in enumerate(one["top_features"]):
             shown = "  ".join(f"{'-' if mark['weight'] < 0 else '+'}{mark['feature']}" for mark in marks)
             table.add_row("" if j else cid, str(j), shown)
         table.add_section()
     words.show(table)
-    if not any(any(one["top_features"]) for _, one in silos):
+    if not any(any(one["top_features"]) for one in silos.values()):
         lifted = "The graph view has replaced the columns by others (lift), so none has a weight of its own."
         words.show(f"{lifted} `fmtc explain` says what the clusters are.")
 
@@ -244,7 +243,7 @@ def show_influence(words: Words, run: Path) -> None:
     for line in lines:
         affinity = "" if line["affinity"] is None else f"{line['affinity']:.2f}"
         counts = f"{line['capped']} of {rounds}", f"{line['odd']} of {rounds}"
-        table.add_row(line["silo"], affinity, *counts, KEPT[line["kept"]])
+        table.add_row(line["silo"], affinity, *counts, KEPT.get(line["kept"], ""))
     words.show(table)
     held = [line["silo"] for line in lines if line["held"]]
     nobody = "Nobody was set aside or refused, nor capped in half of the rounds or more."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -71,15 +71,8 @@ def _with_default(name: str, text: str) -> str:
 
 def model_options(command: Any) -> Any:
     """The settings of a model, for `build_model`."""
-    for flag in reversed(_flags()):
-        command = flag(command)
-    return command
-
-
-def _flags() -> list[Callable[[Any], Any]]:
-    """The flags of `model_options`, in the order of the help page."""
     model, promise = partial(flags.option, section="Model"), partial(flags.option, section="Privacy")
-    return [
+    options = [
         model("--as-published", is_flag=True,
               help="The algorithm as printed in the paper: absolute alpha, beta, rho; no alignment."),
         model("--clusters-per-silo", multiple=True, metavar="INTEGER|auto", callback=_read_per_silo,
@@ -106,6 +99,9 @@ def _flags() -> list[Callable[[Any], Any]]:
         model("--help-set", is_flag=True, is_eager=True, expose_value=False, callback=_help_set,
               help="List the settings of --set and exit."),
     ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 # ------------------------------------------------------------------------------------------- settings of the views

@@ -94,6 +94,10 @@ class Words:
             self.notes.append(text)
             show(self.console, Text.assemble(("note: ", "yellow"), text))
 
+    def fail(self, sentence: str) -> None:
+        """Why a command could not do what it was asked for."""
+        show(self.console, Text.assemble(("Error: ", "bold red"), sentence))
+
     @contextmanager
     def warnings_as_notes(self) -> Iterator[None]:
         """Python warnings raised in the block become notes; those meant for programmers are left out."""
