@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from fmtc.cli import main_group
-from fmtc.cli.privacy import read_bounds
+from fmtc.cli.settings import read_bounds
 from fmtc.errors import DataError, FileError
 from fmtc.privacy.budget import Budget
 

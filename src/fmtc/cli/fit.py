@@ -19,8 +19,7 @@ from ..tables.reading import Reading
 from . import flags
 from .check import every_problem
 from .flags import PATH, TABLES, Course, Patience, free_path, given
-from .labels import check_tables
-from .predict import word_lookup
+from .predict import check_tables, word_lookup
 from .program import if_interrupted, main_group
 from .settings import bind_bounds, build_model, model_options
 from .words import Words, note_table, show_run, size_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,17 +14,19 @@ from rich.filesize import decimal
 
 from .. import tables
 from ..artifacts import runs
-from ..artifacts.files import read_json
-from ..artifacts.labels import label_table, with_labels, with_names
+from ..artifacts.files import read_json, write_file
+from ..artifacts.labels import as_csv, label_table, with_labels, with_names
 from ..errors import DataError, FileError, listed, plural
 from ..tables.reading import Reading
 from . import flags
 from .flags import PATH, ROWS, free_path, given
-from .labels import check_tables, give_table
 from .program import main_group
+from .terminal import printable
 from .words import Words
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from ..estimator import FMTC
     from ..schema import Schema
 
@@ -105,6 +108,31 @@ def _answers(words: Words, model: FMTC, silos: Sequence[tables.Silo], marks: Ans
 
 def _count(marked: Iterable[np.ndarray]) -> int:
     return sum(int(rows.sum()) for rows in marked)
+
+
+def check_tables(files: Sequence[Path], advice: str) -> None:
+    """Refuse files that are no tables to append to."""
+    for file in files:
+        suffix = tables.formats.suffix_of(file)
+        if suffix == ".h5ad":
+            advice += f", and write clusters into obs afterwards: fmtc explain RUN --join {file} --out NEW.h5ad"
+        if suffix in (".npy", ".npz", ".h5ad"):
+            raise click.UsageError(f"{file} is a matrix without a table to append to; {advice}")
+
+
+def give_table(
+    words: Words, table: pl.DataFrame, out: Path | None, write: Callable[[Path], None] | None = None
+) -> None:
+    """Write a table to a file, or to standard output; as JSON, to standard output in any case."""
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write(out) if write is not None else write_file(out, as_csv(table))
+        words.say(f"wrote {out}: {plural(table.height, 'row')}")
+    document = {"rows": table.height, "notes": words.notes, "columns": table.to_dict(as_series=False)}
+    if words.give(document) or out is not None:
+        return
+    text = as_csv(table)
+    click.echo(printable(text.decode()) if sys.stdout.isatty() else text, nl=False)
 
 
 # -------------------------------------------------------------------------------------------------- rows for a model

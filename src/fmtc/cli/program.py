@@ -203,11 +203,11 @@ NO_FILE = (errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)  # the 
 
 # Where each command is defined. A module is imported when one of its commands is called, or for a list of all.
 COMMANDS = {
-    "advise-k": "advice",
+    "advise-k": "check",
     "check": "check",
     "coordinate": "federation",
     "demo": "demo",
-    "doctor": "doctor",
+    "doctor": "kits",
     "drift": "predict",
     "explain": "explain",
     "export": "predict",
