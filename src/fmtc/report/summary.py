@@ -344,6 +344,7 @@ def _code(run: Run) -> str:
     kinds = {kind: ", ".join(values) for kind, values in zip(("Graph", "Mixture"), of_views, strict=True) if values}
     given += [f"{kind.lower()}={kind}({values})" for kind, values in kinds.items()]
     imports, read = _reading_code(run)
+    calibrated = run.model is not None and any(one.calibration is not None for one in run.model._models.values())
     return "\n".join(
         [
             f"# fmtc {run.report['versions']['fmtc']}",
@@ -353,6 +354,7 @@ def _code(run: Run) -> str:
             *read,
             f"model = FMTC({', '.join(given)})",
             "model.fit(X)",
+            *(["model.calibrate(X)"] if calibrated else []),
             'model.save("model")',
             "",
         ]
