@@ -280,8 +280,9 @@ def show_atlas(words: Words, run: Path) -> None:
 def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: Path | None) -> None:
     """Say why a row is in its cluster, and what would change it."""
     from ..describe import explain_row as why_row
+    from ..loading import load_run
 
-    model = model_of(run)
+    model = load_run(run)
     if silo_name is not None and silo_name not in model.silos_:
         raise DataError(f"there is no silo {silo_name!r} in this run; there are {listed(model.silos_)}")
     files, reading = _remembered(run)
@@ -346,19 +347,11 @@ def _found(silos: Sequence[tables.Silo], row: str, file: Path | None) -> tuple[t
 # ------------------------------------------------------------------------------------------------ what else is there
 
 
-def model_of(run: Path) -> FMTC:
-    """The model of a run, with what its columns are."""
-    from ..loading import load
-
-    model = load(runs.model_folder(run))
-    if (schema := runs.schema_of(model, run)) is not None:
-        model.schema_ = schema
-    return model
-
-
 def show_model(words: Words, run: Path, top: int) -> None:
     """Show what a model is: silos, features, clusters, how its rounds ended."""
-    model = model_of(run)
+    from ..loading import load_run
+
+    model = load_run(run)
     recipe, history = text_recipe(model), model.run_.rounds  # empty where a model was kept without its rounds
     about: dict[str, Any] = {
         "model": str(runs.model_folder(run)),

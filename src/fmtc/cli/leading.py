@@ -278,8 +278,7 @@ def write_consensus(
     if result.held:
         words.note(held_words(result.held))
     report = {
-        "kind": "fmtc consensus report",
-        "schema": runs.REPORT_FORMAT,
+        **runs.OF_COORDINATOR.head,
         "versions": runs.versions(),
         **known,
         "settings": model._params() | {"as_published": as_published},
@@ -289,8 +288,7 @@ def write_consensus(
         **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
         "coupling": result.shared and result.shared.coupling(model),
         **({"n_features": about["n_features"]} if about.get("n_features") else {}),
-        "trust": {"mode": runs.mode_of(model), "roster": about.get("roster", ""), "promise": None, "heads": {}}
-        | runs.trust(result.client_ids, result.rounds, result.common.get("influence"), result.held, {}),
+        "trust": runs.trust(result, result.client_ids, runs.mode_of(model)),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
