@@ -289,7 +289,7 @@ def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: 
     with words.warnings_as_notes():
         if file is not None:  # which says itself what its rows are called
             files, reading = [file], replace(reading, silo_column=None, id_column=None)
-            silos = silos_of(model, run, files, silo_name, reading)
+            silos = silos_of(model, files, silo_name, reading)
         else:
             silos = _of_run(model, run, files, silo_name, reading)
     silo, place = _found(silos, row, file)
@@ -315,12 +315,11 @@ def _remembered(run: Path) -> tuple[list[Path], Reading]:
 
 def _of_run(model: FMTC, run: Path, files: list[Path], silo_name: str | None, reading: Reading) -> list[tables.Silo]:
     """The rows of a run or of one of its silos, from the files that it was fitted to."""
-    if gone := next((f"{path} is not there any more" for path in files if not path.is_file()), None):
-        files = []
-    if not files:
-        why = gone or f"{run} does not remember its files"
+    gone = [f"{path} is not there any more" for path in files if not path.is_file()]
+    if gone or not files:
+        why = gone[0] if gone else f"{run} does not remember its files"
         raise FileError(f"{why}: give the file with the row, such as `fmtc explain {run} new.csv --row 17`")
-    silos = read_known(files, reading, model.n_features_in_, runs.schema_of(model, run), text_recipe(model))
+    silos = read_known(files, reading, model.n_features_in_, getattr(model, "schema_", None), text_recipe(model))
     if len(model.silos_) == 1:
         (silo_name,) = model.silos_
     own = [silo for silo in silos if silo_name in (None, silo.name)]

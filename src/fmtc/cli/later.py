@@ -197,7 +197,7 @@ def update(run: Path, files: tuple[Path, ...], rest: Rest, random_state: int, re
     model.set_params(random_state=random_state)
     recipe = text_recipe(model)
     with words.warnings_as_notes():
-        silos = _pooled(silos_of(model, run, files, rest.silo, reading), rest.keep_last)
+        silos = _pooled(silos_of(model, files, rest.silo, reading), rest.keep_last)
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
         calibrated = [silo.name for silo in silos if _is_calibrated(model, silo.name)]
         model.update({silo.name: silo.X if recipe is not None else silo.encoded for silo in silos})

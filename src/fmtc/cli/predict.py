@@ -142,10 +142,10 @@ def rows_for_model(
     words: Words, run: Path, file: Path, silo_name: str | None, reading: Reading
 ) -> tuple[FMTC, list[tables.Silo]]:
     """The model of a run, and the silos of a file of new rows."""
-    from ..loading import load
+    from ..loading import load_run
 
-    model = load(runs.model_folder(run))
-    silos = silos_of(model, run, [file], silo_name, reading)
+    model = load_run(run)
+    silos = silos_of(model, [file], silo_name, reading)
     known, named = hasattr(model, "feature_names_in_"), silos[0].feature_names is not None
     if named != known:
         words.note(f"{'the model' if named else file.name} has no column names; columns are matched by their order")
@@ -154,14 +154,12 @@ def rows_for_model(
     return model, silos
 
 
-def silos_of(
-    model: FMTC, run: Path, files: Sequence[Path], silo_name: str | None, reading: Reading
-) -> list[tables.Silo]:
+def silos_of(model: FMTC, files: Sequence[Path], silo_name: str | None, reading: Reading) -> list[tables.Silo]:
     """The rows of files, each silo under the name that it has in the model: that of the flag, a column or a file."""
     divided = reading.silo_column is not None
     if silo_name is not None and divided:
         raise click.UsageError("give --silo for all rows or --silo-column for each, not both")
-    schema, recipe = runs.schema_of(model, run), text_recipe(model)
+    schema, recipe = getattr(model, "schema_", None), text_recipe(model)
     found: list[tables.Silo] = []
     for file in files:
         own = None if divided else one_silo(model, silo_name, file)
