@@ -250,8 +250,11 @@ def _digest(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Arrays and description of `write_tensors`, or a `FileError` that says what is wrong."""
+def read_tensors(path: Path, kind: str = "", version: int = 0) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Arrays and description of `write_tensors`, or a `FileError` that says what is wrong.
+
+    `kind` and `version`, where the description has them, as in `check_schema`.
+    """
     try:
         with safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {}).get("fmtc", "null"))
@@ -264,11 +267,18 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         raise FileError(f"{path} is a safetensors file, but fmtc did not write it")
     if about.pop("sha256", None) != _digest(arrays, about):
         raise FileError(f"{path} is damaged: its checksum differs")
+    if kind:
+        check_schema(path, about, kind, version)
     return arrays, about
 
 
-def check_schema(path: Path, about: Any, kind: str, version: int, *, oldest: int | None = None) -> None:
-    """Raise `FileError` for a file of another kind, or in a format that this fmtc does not read."""
+def check_schema(
+    path: Path, about: Any, kind: str, version: int, form: Any = None, *, oldest: int | None = None
+) -> None:
+    """Raise `FileError` for a file of another kind, or in a format that this fmtc does not read.
+
+    With `form`, the content is checked as well, see `check_form`.
+    """
     if not isinstance(about, Mapping):
         raise FileError(f"{path} is damaged: it does not hold a {kind}")
     if about.get("kind") != kind:
@@ -278,6 +288,8 @@ def check_schema(path: Path, about: Any, kind: str, version: int, *, oldest: int
         older = isinstance(found, int) and found < oldest
         advice = "Make it anew: it is of an older fmtc." if older else "Upgrade fmtc to read it."
         raise FileError(f"{path} was written in format {found}; this fmtc reads format {version}. {advice}")
+    if form is not None:
+        check_form(path, about, form)
 
 
 @contextmanager

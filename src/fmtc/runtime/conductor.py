@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..artifacts.files import check_schema, jsonable, read_tensors, well_formed, write_tensors
+from ..artifacts.files import jsonable, read_tensors, well_formed, write_tensors
 from ..artifacts.states import flatten, unflatten
 from ..errors import AbortedError, ClientError, DataError, FileError, InputError, OwnError, TrustError
 from ..models.shared import SHARED, Shared
@@ -251,8 +251,7 @@ def _shared(arrays: dict[str, Any], rest: dict[str, Any] | None) -> Shared | Non
 
 def read_record(path: Path) -> tuple[RunRecord, dict[str, Any]]:
     """The record in a file of `write_record`, and the rest of what it says (run, method, settings)."""
-    arrays, about = read_tensors(path)
-    check_schema(path, about, "fmtc consensus", RESULT_FORMAT)
+    arrays, about = read_tensors(path, "fmtc consensus", RESULT_FORMAT)
     with well_formed(path):
         saved: dict[str, Any] = {
             name: tuple(about[name]) if isinstance(about[name], list) else about[name] for name in SAVED

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, well_formed, write_tensors
+from ..artifacts.files import jsonable, new_folder, read_tensors, well_formed, write_tensors
 from ..artifacts.states import flatten, unflatten
 from ..errors import ClientError, DataError, FileError, OwnError, RefusedError, SiteError, TrustError
 from ..linalg.threads import one_thread
@@ -223,10 +223,8 @@ def run(
     >>> len(result.history), transport.results()["a"].labels.shape
     (4, (30,))
     """
-    folder, least = (
-        None if checkpoint is None else Path(checkpoint),
-        quorum(min_clients, len(transport.client_ids), method),
-    )
+    folder = None if checkpoint is None else Path(checkpoint)
+    least = quorum(min_clients, len(transport.client_ids), method)
     return _Run(transport, settings, method, weights, tuple(callbacks), folder, least).to_the_end(resume)
 
 
@@ -448,8 +446,7 @@ class _Run:
         if not rounds:
             return False
         path = rounds[-1] / "server.safetensors"
-        arrays, about = read_tensors(path)
-        check_schema(path, about, "server checkpoint", CHECKPOINT_FORMAT)
+        arrays, about = read_tensors(path, "server checkpoint", CHECKPOINT_FORMAT)
         with well_formed(path):
             self._check_same_run(about)
             server = self.method.open_server(self.transport.client_ids, self.settings, self.weights)

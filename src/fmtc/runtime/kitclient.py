@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..artifacts.files import (
-    check_schema,
     fingerprint,
     read_file,
     read_json,
@@ -196,9 +195,8 @@ class KitClient:
             "client": self._open,
             "table": partial(_Table, self),
             "run": partial(_Run, self),
+            "keys": lambda: self.keys,
         }
-        if self.keys is not None:
-            subjects["keys"] = lambda: self.keys
         store = FolderStore(self.folder, self.method)
         self.node = ClientNode(self.method, self.settings, outbox, subjects, store, self._keep_result)
 
@@ -458,8 +456,7 @@ def write_client_result(path: Path, client: Any, method: str, about: Mapping[str
 
 def read_client_result(path: Path) -> KeptResult:
     """Undo `write_client_result`."""
-    arrays, about = read_tensors(path)
-    check_schema(path, about, "fmtc client result", RESULT_FORMAT)
+    arrays, about = read_tensors(path, "fmtc client result", RESULT_FORMAT)
     with well_formed(path):
         kinds = method_of(about["method"]).model_types
         kind = {kind.__name__: kind for kind in kinds}[about["type"]]

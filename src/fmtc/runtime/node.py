@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..artifacts.files import check_schema, fingerprint, jsonable, read_tensors, write_tensors
+from ..artifacts.files import fingerprint, jsonable, read_tensors, write_tensors
 from ..errors import FileError, RefusedError
 from ..linalg.arrays import to_device, to_numpy
 from ..privacy.outbox import Outbox
@@ -87,8 +87,7 @@ def write_state(path: Path, client: Any, method: Method, round_no: int, question
 
 def read_state(path: Path, client: Any, method: Method) -> Any:
     """The client at the round of a file of `write_state`; refuses a file made on other rows."""
-    arrays, about = read_tensors(path)
-    check_schema(path, about, "client checkpoint", STATE_FORMAT)
+    arrays, about = read_tensors(path, "client checkpoint", STATE_FORMAT)
     lacking = {"client_id", "round_no", "data", "method"} - set(about)
     lacking |= set(about.get("arrays", method.saved if about.get("round_no") else ())) - set(arrays)
     if lacking:

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
-from ...artifacts.files import check_form, check_schema, new_folder, read_file, read_json, write_file, write_json
+from ...artifacts.files import check_schema, new_folder, read_file, read_json, write_file, write_json
 from ...artifacts.locks import held
 from ...errors import FileError, KitError, nearest_names
 from ...privacy import identity
@@ -105,8 +105,8 @@ class Authority:
     def _book(self) -> dict[str, Any]:
         path = self.folder / MEMBERS
         book = read_json(path)
-        check_schema(path, book, "fmtc members", 1)
-        check_form(path, book, {"plan": dict, "issued": [{"name": str, "path": str, "certificate": str}]})
+        form = {"plan": dict, "issued": [{"name": str, "path": str, "certificate": str}]}
+        check_schema(path, book, "fmtc members", 1, form)
         return dict(book) | {"plan": plan_in(path, book["plan"])}
 
     def _enter(self, **parts: Any) -> None:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...artifacts.files import check_form, check_schema, read_json, tighten, write_file, write_json
+from ...artifacts.files import check_schema, read_json, tighten, write_file, write_json
 from ...artifacts.locks import held
 from ...errors import FederationError, KitError, TrustError
 from ...privacy.identity import AUTHORITY, REVOKED, Trust, common_name, is_key_of, load_certificate, validity
@@ -101,8 +101,7 @@ class Kit:
                 "`fmtc federation accept FILE --kit FOLDER`"
             )
         about = read_json(file)
-        check_schema(file, about, "fmtc kit", KIT_FORMAT)
-        check_form(file, about, {"role": str, "name": str, "plan": dict})
+        check_schema(file, about, "fmtc kit", KIT_FORMAT, {"role": str, "name": str, "plan": dict})
         kit = cls(path, about["role"], about["name"], plan_in(file, about["plan"]))
         if (kit.role, kit.name) not in [("coordinator", "coordinator"), *(("silo", silo) for silo in kit.plan.silos)]:
             raise KitError(f"{file} is damaged: {kit.role} {kit.name!r} is not in the plan")
