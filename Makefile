@@ -107,6 +107,8 @@ bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; man
 	$(BIN)/python bench/benchmarks/speed.py
 	$(BIN)/python bench/benchmarks/growth.py
 	$(BIN)/python bench/benchmarks/rounds.py
+	$(BIN)/python bench/benchmarks/server.py
+	$(BIN)/python bench/benchmarks/text.py
 	$(BIN)/python bench/benchmarks/scale.py --clients 10 --rows 100000
 	$(BIN)/python bench/benchmarks/flame.py after
 	$(BIN)/python bench/benchmarks/performance.py

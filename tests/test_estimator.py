@@ -1047,7 +1047,7 @@ def test_more_parts_than_clusters_are_nothing_to_warn_of(k):
         warnings.filterwarnings("error", message="the labels of")
         model = graph_view(k, random_state=0).fit(X)
     assert model.run_.agreement["all"] > 0.9
-    assert not hasattr(short(k, labels_from="embedding").fit(X), "agreement_")
+    assert not short(k, labels_from="embedding").fit(X).run_.agreement
 
 
 def test_the_graph_view_is_the_same_whoever_chose_it():

@@ -53,7 +53,16 @@ def test_clear_groups_are_found_and_fitted(silos, fitted):
         given = auto(K).fit(silos)
     assert_array_equal(fitted.labels_, given.labels_)  # the search changes nothing else
     assert given.n_clusters_ == K
-    assert not hasattr(given, "k_advice_")
+    assert given.run_.advice is None
+
+
+def test_the_number_is_found_where_silos_may_have_fewer(silos):
+    """At most this many clusters of a silo, or as many as are found in all."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        found = {own: auto("2..7", clusters_per_silo=own).fit(silos) for own in (2, 7)}
+    assert {own: model.n_clusters_ for own, model in found.items()} == {2: K, 7: K}
+    assert {own: model._settings().clusters_per_silo for own, model in found.items()} == {2: 2, 7: K}
 
 
 def test_a_number_that_is_not_clear_comes_with_a_warning(table):

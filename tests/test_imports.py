@@ -11,7 +11,7 @@ import fmtc
 LAYERS = (
     ("cli",),
     ("demo", "plot", "report"),
-    ("advice", "estimator", "later", "loading"),
+    ("advice", "estimator", "later", "loading", "processes"),
     ("runtime",),
     ("privacy",),
     ("protocol", "refit"),
@@ -27,8 +27,11 @@ BESIDE = {
     ("estimator", "report"),  # what a notebook shows: imported when it is called
     ("estimator", "plot"),  # FMTC.plot: imported when it is called
     ("estimator", "later"),  # what a model does after its run: imported when it is called
+    ("estimator", "loading"),  # what a folder keeps of a model: imported when it is called
     ("later", "estimator"),
     ("later", "loading"),
+    ("processes", "advice"),
+    ("processes", "estimator"),
     ("loading", "estimator"),
     ("protocol", "refit"),  # what a silo does at home at the end of a run
     ("refit", "protocol"),  # by the steps of a round

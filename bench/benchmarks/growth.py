@@ -22,7 +22,7 @@ import json, resource, sys, time, tracemalloc
 import numpy as np
 from scale import silos
 from _data import graph_view
-from fmtc.estimator import estimate_memory
+from fmtc.kernels.graph import estimate_memory
 n, traced = int(sys.argv[1]), sys.argv[2] == "traced"
 X = silos(1, n, {features}, {inside})["client000"].astype(np.float64)
 model = graph_view({k}, max_iter=20, tol=0, random_state=0, n_jobs=-1, n_neighbors=10)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .errors import FmtcError
-    from .estimator import FMTC, advise, federate
+    from .estimator import FMTC, advise
     from .later import join_later
     from .loading import load
+    from .processes import federate
     from .report import write_report
     from .settings import Graph, Mixture, Privacy
 
@@ -64,9 +65,10 @@ def lazy_names(package: str, /, **where: tuple[str, ...]) -> tuple[Callable[[str
 __getattr__, __dir__ = lazy_names(
     __name__,
     errors=("FmtcError",),
-    estimator=("FMTC", "advise", "federate"),
+    estimator=("FMTC", "advise"),
     later=("join_later",),
     loading=("load",),
+    processes=("federate",),
     report=("write_report",),
     settings=("Graph", "Mixture", "Privacy"),
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from .errors import InputError
 from .kernels.sweep import pooled_gap
 from .mixture.pooling import free_numbers
+from .protocol.advice import METHOD, AdviceSettings, advice_settings, range_of
+from .protocol.graph.view import PROPOSAL
+from .runtime.driver import RunRecord, run
+from .runtime.local import LocalTransport
 
 if TYPE_CHECKING:
     from .estimator import FMTC
@@ -214,4 +219,53 @@ def bic(model: FMTC, X: Any, *, silos: Any = None) -> float:
     return -2 * likelihood + free * float(np.log(sum(Xt.shape[0] for Xt in rows.values())))
 
 
-__all__ = ["Advice", "advice_of", "bic"]
+# ------------------------------------------------------------------------------------------------------ before a fit
+
+
+def number_of_clusters(
+    model: FMTC, rows: Mapping[str, Any], ask: Callable[[AdviceSettings], RunRecord]
+) -> tuple[int | None, RunRecord | None]:
+    """The number of clusters where it is to be found, and the run that was asked for it by `ask`."""
+    if not isinstance(model.n_clusters, str):
+        return None, None
+    if isinstance(model.clusters_per_silo, Mapping):
+        return _proposed(model, rows), None
+    asked = ask(advice_settings(model._settings(n_clusters=2), range_of(model.n_clusters)))
+    warnings.warn(f"the number of clusters is not clear: {asked.advice}", UserWarning, stacklevel=3)
+    return asked.advice.chosen, asked
+
+
+def ask_locally(model: FMTC, rows: Mapping[str, Any], settings: AdviceSettings) -> RunRecord:
+    """A run in this process that looks for the number of clusters, with its advice."""
+    transport = LocalTransport(rows, settings, model.n_jobs, method=METHOD, run_id="advice")
+    result = run(transport, settings, method=METHOD)
+    return replace(result, advice=advice_of(result.common, result.client_ids), ledgers=transport.ledgers)
+
+
+def _proposed(model: FMTC, rows: Mapping[str, Any]) -> int:
+    """The number of clusters of the federation, from the clusters that each silo has."""
+    asked = replace(model._settings(n_clusters=max(model.clusters_per_silo.values())), view="graph")
+    transport = LocalTransport(rows, asked, model.n_jobs, method=PROPOSAL, device=model.device)
+    found: int = run(transport, asked, method=PROPOSAL).server.proposed
+    warnings.warn(
+        f"the clusters of {len(rows)} silos look like {found} clusters. That is a proposal, and may be off by one or "
+        "two; give n_clusters if you know better.",
+        UserWarning,
+        stacklevel=4,
+    )
+    return found
+
+
+def check_search(n_clusters: str, privacy: Any) -> None:
+    """Raise an error where the number of clusters cannot be found as it is asked for."""
+    if n_clusters != "auto" and ".." not in n_clusters:
+        raise TypeError(f'n_clusters must be a whole number, "auto" or a range such as "3..12", got {n_clusters!r}')
+    range_of(n_clusters)
+    if privacy is not None:
+        raise ValueError(
+            f"n_clusters={n_clusters!r} shows the server what each silo alone has found, which privacy forbids: give "
+            "a number"
+        )
+
+
+__all__ = ["Advice", "advice_of", "ask_locally", "bic", "check_search", "number_of_clusters"]

@@ -6,9 +6,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from numbers import Real
+from functools import partial
+from numbers import Integral, Real
 from pathlib import Path
-from types import FrameType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,8 +18,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import ClassifierTags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
-from .advice import Advice, advice_of
-from .artifacts.models import SavedModel, write_model
+from .advice import Advice, ask_locally, check_search, number_of_clusters
+from .artifacts.models import write_model
 from .confidence import LEVEL, Drift, silo_drift, together
 from .describe import (
     Atlas,
@@ -32,32 +32,30 @@ from .describe import (
     explain_row,
     explain_silos,
     held_words,
+    missed_words,
     presence_of,
+    strangers_sentence,
 )
 from .errors import DataError, InputError, NotFiniteError, RowsWarning
 from .kernels.encoding import expanded_width
-from .kernels.graph import association, knn_affinity, resolve_neighbors
+from .kernels.graph import association, knn_affinity
 from .linalg.arrays import HOST, check_device
-from .linalg.neighbors import EXACT_UP_TO
 from .linalg.threads import one_thread
 from .models import ClientModel, Presence, kind_of
 from .models.shared import Shared
-from .privacy.ledger import MemoryLedger, Total
 from .protocol.advice import METHOD as ADVICE
 from .protocol.advice import advice_settings, range_of
 from .protocol.base import sent
-from .protocol.graph.view import PROPOSAL
 from .protocol.home import FEDERATED, TooFewError, calibrated
 from .protocol.method import COMMON, ClientResult, view_method
 from .protocol.outcome import kept as kept_of
-from .protocol.state import client_weights as check_weights
-from .rows import Remembered, SilosMixin, is_mapping, refuse_names
+from .protocol.state import checked_weights
+from .rows import Remembered, SilosMixin, is_mapping, refuse_blind_search, refuse_names
 from .runtime.driver import Callback, RoundRecord, RunRecord, run
 from .runtime.local import LocalTransport
 from .settings import Graph, Mixture, Privacy, Settings, by_view, check_number, finite, flat
 
 Array = np.ndarray
-WAIT = 60.0  # seconds for processes of this machine that are not there yet: they start within ten
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +72,18 @@ class Fitted:
     sizes: Mapping[str, Array] = field(default_factory=dict)  # rows in each cluster of each silo
     homes: Mapping[str, Any] = field(default_factory=dict)  # what each silo knows of the others, for `calibrate`
     seen: Remembered | None = None  # the rows of `fit`, while somebody else keeps them
+
+    @classmethod
+    def of(cls, clients: Mapping[str, ClientResult], shared: Shared | None, *, private: bool) -> Self:
+        """Of what each silo came to; a private run promises that nothing but its sums is kept of rows."""
+        k = next(iter(clients.values())).model.k
+        return cls(
+            {cid: one.model for cid, one in clients.items()},
+            presence={} if private else {cid: presence_of(one.labels, k) for cid, one in clients.items()},
+            shared=shared,
+            sizes={cid: np.bincount(one.labels, minlength=k) for cid, one in clients.items()},
+            homes={cid: one.home for cid, one in clients.items()},
+        )
 
 
 class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -322,14 +332,16 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             refuse_names(y)
         parts = self._parts(X, silos, reset=True)
         if silos is not None and not isinstance(silos, str) and len(parts) > 1:
-            _refuse_blind_search(sys._getframe(1))
+            refuse_blind_search(sys._getframe(1))
         self.__dict__.pop("text_recipe_", None)  # of rows it was fitted on before
         check_device(self.device)
         rows = {cid: Xt for cid, (Xt, _) in parts.items()}
-        k, advice, ledgers, before = self._number_of_clusters(rows)
+        self._check_names(rows)
+        k, asked = number_of_clusters(self, rows, partial(ask_locally, self, rows))
         settings = self._settings(k)
         self._refuse_rows(rows, settings)
         method = view_method(settings.view, settings.privacy)
+        ledgers = None if asked is None else asked.ledgers
         transport = LocalTransport(rows, settings, self.n_jobs, method=method, device=self.device, ledgers=ledgers)
         result = run(
             transport,
@@ -340,48 +352,10 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             checkpoint=checkpoint,
             resume=resume,
         )
-        shared = kept_of(result.server, settings)
-        received = (*before, *result.received)
-        result = replace(result, shared=shared, received=received, advice=advice, ledgers=transport.ledgers)
-        self._adopt(result, transport.results(), {cid: places for cid, (_, places) in parts.items()})
+        result = replace(result, shared=kept_of(result.server, settings), ledgers=transport.ledgers)
+        self._adopt(result.after(asked), transport.results(), {cid: places for cid, (_, places) in parts.items()})
         self._fitted = replace(self._fitted, seen=Remembered.of(X, silos))
         return self
-
-    def _number_of_clusters(
-        self, rows: Mapping[str, Any]
-    ) -> tuple[int | None, Advice | None, Mapping[str, MemoryLedger] | None, tuple[Total, ...]]:
-        """The number of clusters where it is to be found, with the advice, and what left the silos for it."""
-        self._check_names(rows)
-        if not isinstance(self.n_clusters, str):
-            return None, None, None, ()
-        if isinstance(self.clusters_per_silo, Mapping):
-            return self._proposed(rows), None, None, ()
-        advice, ledgers, received = self._advised(rows, self.n_clusters)
-        warn_of_advice(advice)
-        return advice.chosen, advice, ledgers, received
-
-    def _advised(
-        self, rows: Mapping[str, Any], k_range: Any
-    ) -> tuple[Advice, Mapping[str, MemoryLedger], tuple[Total, ...]]:
-        """Advice from the rows of each silo, and what left it."""
-        settings = advice_settings(self._settings(n_clusters=2), range_of(k_range))
-        transport = LocalTransport(rows, settings, self.n_jobs, method=ADVICE, run_id="advice")
-        result = run(transport, settings, method=ADVICE)
-        return advice_of(result.common, result.client_ids), transport.ledgers, result.received
-
-    def _proposed(self, rows: Mapping[str, Any]) -> int:
-        """The number of clusters of the federation, from the clusters that each silo has."""
-        most = max(self.clusters_per_silo.values())
-        asked = replace(self._settings(n_clusters=most), view="graph")
-        transport = LocalTransport(rows, asked, self.n_jobs, method=PROPOSAL, device=self.device)
-        found: int = run(transport, asked, method=PROPOSAL).server.proposed
-        warnings.warn(
-            f"n_clusters was not given: the clusters of {len(rows)} silos look like {found} clusters. That is a "
-            "proposal, and may be off by one or two; give n_clusters if you know better.",
-            UserWarning,
-            stacklevel=4,
-        )
-        return found
 
     def _check_names(self, silos: Iterable[str]) -> None:
         """Raise `InputError` where numbers of clusters are given by silo, and not for these silos."""
@@ -415,7 +389,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         values = flat(self.view, self.graph, self.mixture)
         values |= {name: getattr(self, name) for name in ("view", "scale", "privacy", "max_iter", "tol")}
         if isinstance(self.n_clusters, str):
-            self._check_search()
+            check_search(self.n_clusters, self.privacy)
         if self.privacy == "sums" and values["coupling"] in ("auto", "tensor") and values["rho"] is None:
             values["coupling"] = "subspace"  # the tensor needs every single projection
         schema = getattr(self, "schema_", None)
@@ -425,26 +399,14 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             k = self._k if isinstance(self.n_clusters, str) else self.n_clusters
         return Settings(**values, n_clusters=k, clusters_per_silo=self._own_clusters(k), levels=levels, seed=seed)
 
-    def _check_search(self) -> None:
-        """Raise an error where the number of clusters cannot be found as it is asked for."""
-        if self.n_clusters != "auto" and ".." not in self.n_clusters:
-            raise TypeError(
-                f'n_clusters must be a whole number, "auto" or a range such as "3..12", got {self.n_clusters!r}'
-            )
-        range_of(self.n_clusters)
-        if self.privacy is not None:
-            raise ValueError(
-                f"n_clusters={self.n_clusters!r} shows the server what each silo alone has found, which privacy "
-                "forbids: give a number"
-            )
-
     def _own_clusters(self, k: int) -> Any:
         """Clusters of a silo where it may have fewer than the federation: an int, or by silo."""
         own = self.clusters_per_silo
         if isinstance(own, str) and own == "auto":
             return k
         if not isinstance(own, Mapping):
-            return own
+            is_found = isinstance(self.n_clusters, str) and isinstance(own, Integral)
+            return min(own, k) if is_found else own  # a number that is found may be smaller
         if not own:
             raise InputError("clusters_per_silo is a mapping without a silo; give one number, or one for each silo")
         return {str(cid): value for cid, value in own.items()}
@@ -471,37 +433,22 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         n_iter : int, optional
             Rounds done, where the history is not known here.
         """
-        ordered = {cid: clients[cid] for cid in sorted(clients)}
-        k = next(iter(ordered.values())).model.k
-        private = isinstance(self.privacy, Privacy)  # such a run promises that nothing but its sums is kept of rows
-        self._fitted = Fitted(
-            {cid: one.model for cid, one in ordered.items()},
-            presence={} if private else {cid: presence_of(one.labels, k) for cid, one in ordered.items()},
-            shared=result.shared,
-            sizes={cid: np.bincount(one.labels, minlength=k) for cid, one in ordered.items()},
-            homes={cid: one.home for cid, one in ordered.items()},
-        )
-        measured = {cid: one.agreement for cid, one in ordered.items() if one.agreement is not None}
-        self._remember(
-            result,
-            n_iter,
-            choices={cid: one.choice or FEDERATED for cid, one in ordered.items()},
-            agreement=measured if self.view_ == "graph" else {},
-        )
-        self._warn_of_run([cid for cid, one in ordered.items() if measured and one.misses])
-        lengths = {cid: len(client.labels) for cid, client in clients.items()}
+        clients = dict(clients)
         if places is None:
-            ends = np.cumsum([0, *lengths.values()])
-            places = {cid: slice(ends[t], ends[t + 1]) for t, cid in enumerate(lengths)}
-        self.labels_ = np.empty(sum(lengths.values()), dtype=np.int64)
-        for cid, client in clients.items():
-            self.labels_[places[cid]] = client.labels
+            ends = np.cumsum([0, *(len(one.labels) for one in clients.values())])
+            places = {cid: slice(ends[t], ends[t + 1]) for t, cid in enumerate(clients)}
+        ordered = {cid: clients[cid] for cid in sorted(clients)}
+        self._fitted = Fitted.of(ordered, result.shared, private=isinstance(self.privacy, Privacy))
+        measured = {cid: one.agreement for cid, one in ordered.items() if one.agreement is not None}
+        if self.view_ != "graph":
+            measured = {}
+        choices = {cid: one.choice or FEDERATED for cid, one in ordered.items()}
+        self._remember(result, n_iter, choices=choices, agreement=measured)
+        self._warn_of_run([cid for cid in measured if ordered[cid].misses])
+        self.labels_ = _by_place({cid: one.labels for cid, one in clients.items()}, places)
         self.__dict__.pop("embedding_", None)
-        found = {cid: client.embedding for cid, client in clients.items() if client.embedding is not None}
-        if len(found) == len(clients):
-            self.embedding_ = np.empty((len(self.labels_), k), dtype=next(iter(found.values())).dtype)
-            for cid, F in found.items():
-                self.embedding_[places[cid]] = F
+        if all(one.embedding is not None for one in clients.values()):
+            self.embedding_ = _by_place({cid: one.embedding for cid, one in clients.items()}, places)
         return self
 
     def _remember(self, result: RunRecord, n_iter: int | None = None, **more: Any) -> None:
@@ -516,14 +463,17 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     def _warn_of_run(self, missed: list[str]) -> None:
         """Warn of silos that were held, share no cluster or miss clear parts, and of empty clusters."""
-        if self.view_ == "graph":
-            _warn_of_missed_parts(missed)
-        if self.run_.held:
-            warnings.warn(held_words(list(self.run_.held), self.run_.choices), UserWarning, stacklevel=4)
-        if self.clusters_per_silo is not None:
-            _warn_of_strangers(self._fitted.sizes)
-        if self.run_.client_ids and (said := empty_clusters_sentence(self._fitted.sizes.values())):
-            warnings.warn(said, RowsWarning, stacklevel=4)  # of all silos: that one lacks a cluster is no news
+        held, sizes, said = list(self.run_.held), self._fitted.sizes, []
+        if missed:
+            said.append(missed_words(missed))
+        if held:
+            said.append(held_words(held, self.run_.choices))
+        if self.clusters_per_silo is not None and (strange := strangers_sentence(sizes)):
+            said.append(strange)
+        for sentence in said:
+            warnings.warn(sentence, UserWarning, stacklevel=4)
+        if self.run_.client_ids and (empty := empty_clusters_sentence(sizes.values())):
+            warnings.warn(empty, RowsWarning, stacklevel=4)  # of all silos: that one lacks a cluster is no news
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit and return the cluster of each row; a mapping of silos gives a mapping of labels.
@@ -964,25 +914,10 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         >>> bool((same.predict(X) == model.labels_).all())
         True
         """
+        from .loading import saved_model
+
         check_is_fitted(self)
-        found, went = self._fitted, self.run_
-        saved = SavedModel(
-            params=self._params(),
-            clients=found.models,
-            n_features=self.n_features_in_,
-            feature_names=getattr(self, "feature_names_in_", None),
-            text=getattr(self, "text_recipe_", None),
-            n_iter=self.n_iter_,
-            converged=went.converged,
-            stopped_because=went.stopped_because,
-            history=[asdict(record) for record in went.rounds],
-            schema=getattr(self, "schema_", None),
-            presence=found.presence,
-            told=found.told,
-            held=went.held,
-            shared=found.shared,
-        )
-        return write_model(Path(path), saved, overwrite=overwrite)
+        return write_model(Path(path), saved_model(self), overwrite=overwrite)
 
     # --------------------------------------------------------------------------------------------- after the run
 
@@ -1155,217 +1090,22 @@ def advise(X: Any, *, silos: Any = None, k_range: Any = None, model: FMTC | None
     parts = model._parts(X, silos, reset=True)
     if k_range is None and isinstance(model.n_clusters, str):
         k_range = model.n_clusters
-    return model._advised({cid: Xt for cid, (Xt, _) in parts.items()}, k_range)[0]
+    settings = advice_settings(model._settings(n_clusters=2), range_of(k_range))
+    advice: Advice = ask_locally(model, {cid: Xt for cid, (Xt, _) in parts.items()}, settings).advice
+    return advice
 
 
-def federate(
-    X: Any,
-    model: FMTC,
-    *,
-    silos: Any = None,
-    silo_weights: Mapping[Any, float] | None = None,
-    calibrate: bool = False,
-    min_silos: int | None = None,
-    deadline: float = 600.0,
-    listen: Callable[[Mapping[str, Any]], None] = lambda event: None,
-) -> FMTC:
-    """Fit by a federation of processes on this machine; the result is that of `FMTC.fit`, bit for bit.
-
-    Each silo's rows are written to a folder of its own, which only this user can read, and are read there by the
-    silo's own process. The processes talk over mutual TLS on the loopback interface, with NVIDIA FLARE (``pip install
-    'fmtc[federation]'``). Nothing is left when they end.
-
-    Parameters
-    ----------
-    X, silos, silo_weights
-        As in `FMTC.fit`: a mapping of silo to rows, or rows and the silo of each. Arrays may be sparse.
-    model : FMTC
-        What to fit; it is not changed. `n_jobs` has no effect: each silo has a process of its own.
-    calibrate : bool, default=False
-        Calibrate each silo's model after its last message, as `FMTC.calibrate` does.
-    min_silos : int, optional
-        Continue while this many silos answer; all of them by default.
-    deadline : float
-        Seconds within which an answer must come.
-    listen : callable
-        Gets every event of the run, as a dict with at least ``event`` and ``time``.
-
-    Returns
-    -------
-    FMTC
-        A fitted copy of `model`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fmtc import FMTC, federate
-    >>> rng = np.random.default_rng(0)
-    >>> rows = {"north": rng.normal(size=(40, 3)), "south": rng.normal(size=(30, 3))}
-    >>> model = federate(rows, FMTC(n_clusters=2, random_state=0))  # doctest: +SKIP
-    >>> model.labels_.shape  # doctest: +SKIP
-    (70,)
-    """
-    from .runtime.flare import local
-    from .runtime.kitclient import ClientSource
-    from .tables import Reading
-
-    model = clone(model)
-    if model.device != HOST:
-        raise InputError(f"a federation of processes computes on the CPU, and the model asks for {model.device!r}")
-    parts = model._parts(X, silos, reset=True)
-    rows = {cid: Xt for cid, (Xt, _) in parts.items()}
-    weights = checked_weights(silo_weights, rows)
-    model._check_names(rows)
-    if min_silos is not None and not 1 <= min_silos <= len(parts):
-        raise InputError(f"min_silos must lie between 1 and the {len(parts)} silos there are, got {min_silos}")
-    schema = getattr(model, "schema_", None)
-    reading = Reading(schema=None if schema is None or schema.is_plain else schema, missing="em")
-    sources = [ClientSource(cid, "", reading) for cid in rows]
-    how: dict[str, Any] = {"min_clients": min_silos, "deadline": deadline, "wait": WAIT, "listen": listen}
-    settings = None if isinstance(model.n_clusters, str) else model._settings()  # refused before a process starts
-    with local.LocalFederation(sources, rows=rows) as federation:
-        k, advice, asked = _number_by(federation, model, rows, how)
-        settings = replace(settings or model._settings(k), calibrate=calibrate)
-        outcome = federation.run(settings, weights=weights, **how)
-    for note in dict.fromkeys(note for kept in outcome.kept.values() for note in kept.notes):
-        warnings.warn(note, stacklevel=2)
-    before = {} if asked is None else asked.ledgers
-    ledgers = {cid: MemoryLedger([*before.get(cid, ()), *own]) for cid, own in outcome.ledgers.items()}
-    places = None if outcome.missing else {cid: rows for cid, (_, rows) in parts.items()}
-    received = (*(() if asked is None else asked.received), *outcome.received)
-    found = replace(outcome, received=received, advice=advice, ledgers=ledgers)
-    model._adopt(found, {cid: kept.client for cid, kept in outcome.kept.items()}, places)
-    return model
-
-
-def _number_by(
-    federation: Any, model: FMTC, rows: Mapping[str, Any], how: Mapping[str, Any]
-) -> tuple[int | None, Advice | None, RunRecord | None]:
-    """The number of clusters where it is to be found, with the advice of a federation, which takes a run of its own."""
-    if not isinstance(model.n_clusters, str):
-        return None, None, None
-    if isinstance(model.clusters_per_silo, Mapping):
-        return model._proposed(rows), None, None
-    settings = advice_settings(model._settings(n_clusters=2), range_of(model.n_clusters))
-    asked: RunRecord = federation.run(settings, method_name=ADVICE.name, **how)
-    advice = advice_of(asked.common, asked.client_ids)
-    warn_of_advice(advice)
-    return advice.chosen, advice, asked
-
-
-def warn_of_advice(advice: Advice) -> None:
-    """Say which number of clusters is fitted."""
-    warnings.warn(f"the number of clusters is not clear: {advice}", UserWarning, stacklevel=4)
-
-
-def checked_weights(weights: Mapping[Any, float] | None, silos: Iterable[str]) -> dict[str, float] | None:
-    """The weights by silo, checked before anything is read or started."""
-    if weights is None:
-        return None
-    if not hasattr(weights, "items"):
-        raise TypeError(
-            "silo_weights must be None or a mapping of silo to number, such as {'north': 2, 'south': 1}, got "
-            f"{weights!r}"
-        )
-    found = {str(cid): w for cid, w in weights.items()}
-    check_weights(sorted(silos), found)
-    return found
-
-
-def estimate_memory(
-    n_samples: int,
-    n_features: int,
-    n_clusters: int = 8,
-    *,
-    n_silos: int = 1,
-    n_neighbors: int | str = "auto",
-    dtype: Any = np.float64,
-) -> int:
-    """Bytes that a fit of dense rows takes at its peak, the rows themselves included.
-
-    Good to a fifth or so. What decides is the number of entries in the graph, about 1.75 times rows times neighbours, a
-    little more or less as rows agree on who is near; never rows times rows. With `n_jobs` the working space of a silo
-    is there as many times.
-
-    Parameters
-    ----------
-    n_samples : int
-        Rows of each silo.
-    n_features, n_clusters : int
-    n_silos : int
-        Silos in one process, worked on one after the other.
-    n_neighbors : int or "auto"
-    dtype : float64 or float32
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
-    Ten silos of 100,000 rows with 64 columns, in gigabytes:
-
-    >>> from fmtc.estimator import estimate_memory
-    >>> round(estimate_memory(100_000, 64, 10, n_silos=10, dtype="float32") / 1e9, 1)
-    0.8
-    """
-    size, n, d, k = np.dtype(dtype).itemsize, n_samples, n_features, n_clusters
-    pairs = n * resolve_neighbors(n_neighbors, n)
-    laplacian = (1.75 * pairs + n) * (size + 4)
-    found = pairs * (size + 8)
-    search = found + (n * (8 * d + 150) + pairs * 9 if n > EXACT_UP_TO else pairs * size)
-    joining = pairs * (4.6 * (size + 4) + size)
-    start = laplacian + 5 * n * (k + max(4, k // 2)) * 8
-    rounds = laplacian + 7 * n * k * size
-    kept = laplacian + n * (size * (d + k) + 8)  # of a silo at rest: rows, embedding, labels
-    working = max(search, joining, 2.2 * laplacian, start, rounds) - laplacian
-    return int(n_silos * kept + working)
-
-
-def _warn_of_strangers(sizes: Mapping[str, Array]) -> None:
-    """One warning for silos that have no cluster in common with any other."""
-    has = {cid: counts > 0 for cid, counts in sizes.items()}
-    total = np.sum(list(has.values()), axis=0)
-    alone = [cid for cid, mine in has.items() if not (mine & (total > 1)).any()] if len(has) > 1 else []
-    if alone:
-        warnings.warn(
-            f"{', '.join(map(repr, alone[:5]))} shares no cluster with any other silo: it learnt nothing from them, "
-            "and its cluster numbers are its own. Leave it out, or ask for fewer clusters.",
-            UserWarning,
-            stacklevel=5,
-        )
-
-
-def _warn_of_missed_parts(silos: list[str]) -> None:
-    """One warning for all silos whose labels do not follow clear parts of their graph."""
-    if not silos:
-        return
-    shown = ", ".join(map(repr, silos[:5])) + (f" and {len(silos) - 5} more" if len(silos) > 5 else "")
-    warnings.warn(
-        f"the labels of {shown} do not follow the neighbour graph: it falls into clear parts, but labels are a linear "
-        'function of the columns, which cannot tell these parts from each other. Try view="auto", '
-        'Graph(lift=True) with scale="auto", or view="mixture".',
-        UserWarning,
-        stacklevel=5,
-    )
-
-
-def _refuse_blind_search(caller: FrameType) -> None:
-    """Raise `DataError` where a search of scikit-learn passes `silos` to `fit` and will score without them.
-
-    Otherwise every `score` fails, which the search reports as NaN, and then names the best of them.
-    """
-    about = caller.f_locals if caller.f_code.co_name == "_fit_and_score" else {}
-    if type(about.get("scorer")).__name__ == "_PassthroughScorer" and not about.get("score_params"):
-        raise DataError(
-            "this search passes silos= to fit but not to score: call "
-            "sklearn.set_config(enable_metadata_routing=True) first, or give X a column with the silo of each row, and "
-            "its name as silos="
-        )
+def _by_place(found: Mapping[str, Any], places: Mapping[str, Any]) -> Array:
+    """What was found for the rows of each silo, in the order of the input."""
+    first = next(iter(found.values()))
+    values = np.empty((sum(map(len, found.values())), *first.shape[1:]), dtype=first.dtype)
+    for cid, own in found.items():
+        values[places[cid]] = own
+    return values
 
 
 def _print_round(record: RoundRecord) -> None:
     print(f"[FMTC] round {record.round_no}: objective {record.objective:.6g}, {record.standing}", file=sys.stderr)
 
 
-__all__ = ["FMTC", "Fitted", "advise", "estimate_memory", "federate"]
+__all__ = ["FMTC", "Fitted", "advise"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .artifacts.models import MODEL_FILE, SavedModel, current_settings, read_model
+from .artifacts.published import JoinKit
 from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
 from .describe import Atlas
 from .errors import FileError
@@ -56,7 +58,17 @@ def load(path: str | Path) -> FMTC:
 
 def _restored(model: FMTC, saved: SavedModel) -> FMTC:
     """An estimator with what a folder holds of a fitted one."""
+    take_columns(model, saved)
     told = {cid: list(said) for cid, said in saved.told.items()}
+    model._fitted = Fitted(saved.clients, dict(saved.presence), told, saved.shared)
+    history = tuple(RoundRecord.from_dict(line) for line in saved.history)
+    result = RunRecord(history, saved.converged, saved.stopped_because, held=tuple(saved.held), shared=saved.shared)
+    model._remember(result, saved.n_iter)
+    return model
+
+
+def take_columns(model: FMTC, saved: SavedModel | JoinKit) -> None:
+    """Give an estimator what a folder says of the columns."""
     model.n_features_in_ = saved.n_features
     if saved.feature_names is not None:
         model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
@@ -64,11 +76,27 @@ def _restored(model: FMTC, saved: SavedModel) -> FMTC:
         model.schema_ = saved.schema
     if saved.text is not None:
         model.text_recipe_ = saved.text
-    model._fitted = Fitted(saved.clients, dict(saved.presence), told, saved.shared)
-    history = tuple(RoundRecord.from_dict(line) for line in saved.history)
-    result = RunRecord(history, saved.converged, saved.stopped_because, held=tuple(saved.held), shared=saved.shared)
-    model._remember(result, saved.n_iter)
-    return model
+
+
+def saved_model(model: FMTC) -> SavedModel:
+    """What a folder keeps of a fitted estimator."""
+    found, went = model._fitted, model.run_
+    return SavedModel(
+        params=model._params(),
+        clients=found.models,
+        n_features=model.n_features_in_,
+        feature_names=getattr(model, "feature_names_in_", None),
+        text=getattr(model, "text_recipe_", None),
+        n_iter=model.n_iter_,
+        converged=went.converged,
+        stopped_because=went.stopped_because,
+        history=[asdict(record) for record in went.rounds],
+        schema=getattr(model, "schema_", None),
+        presence=found.presence,
+        told=found.told,
+        held=went.held,
+        shared=found.shared,
+    )
 
 
 def load_atlas(path: str | Path) -> Atlas:

@@ -6,6 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -276,6 +277,20 @@ def refuse_names(y: Any) -> None:
         raise DataError(
             f"y is ignored, but holds words such as {str(array.ravel()[0])!r}; if they name the silo of each row, "
             "write silos="
+        )
+
+
+def refuse_blind_search(caller: FrameType) -> None:
+    """Raise `DataError` where a search of scikit-learn passes `silos` to `fit` and will score without them.
+
+    Otherwise every `score` fails, which the search reports as NaN, and then names the best of them.
+    """
+    about = caller.f_locals if caller.f_code.co_name == "_fit_and_score" else {}
+    if type(about.get("scorer")).__name__ == "_PassthroughScorer" and not about.get("score_params"):
+        raise DataError(
+            "this search passes silos= to fit but not to score: call "
+            "sklearn.set_config(enable_metadata_routing=True) first, or give X a column with the silo of each row, and "
+            "its name as silos="
         )
 
 

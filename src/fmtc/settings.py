@@ -426,11 +426,6 @@ class Settings(Graph):
             )
 
     @property
-    def sums_only(self) -> bool:
-        """Whether the server sees sums over clients, and nothing of a single one."""
-        return self.privacy is not None
-
-    @property
     def has_categories(self) -> bool:
         """Whether any column is a category."""
         return any(self.levels)

@@ -243,6 +243,6 @@ def test_the_atlas_shows_who_lacks_what(model):
 
 def test_a_silo_without_overlap_is_named():
     apart = {"a": silo(0, (0, 1))[0], "b": silo(1, (0, 1))[0], "stranger": silo(2, (2, 3))[0]}
-    with pytest.warns(UserWarning, match="'stranger' shares no cluster with any other silo"):
+    with pytest.warns(UserWarning, match="'stranger' has no cluster in common with any other silo"):
         found = fitted(2, 4, apart)
     assert not set(found.predict(apart["stranger"], silos="stranger")) & set(found.predict(apart["a"], silos="a"))

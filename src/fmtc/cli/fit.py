@@ -162,7 +162,7 @@ def _fitted(
     words: Words, model: FMTC, silos: Sequence[tables.Silo], how: Fitting, checkpoint: Path, silo_weights: Any
 ) -> FMTC:
     """The model, fitted in this process or by one for each silo."""
-    from ..estimator import federate
+    from ..processes import federate
     from .live import Rounds, View
 
     rows = {silo.name: silo.encoded for silo in silos}

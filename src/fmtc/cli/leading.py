@@ -19,10 +19,11 @@ from ..artifacts.files import COUNT, new_folder, read_json, sweep, write_json
 from ..artifacts.locks import held
 from ..describe import held_words
 from ..errors import ClientError, DifferError, FederationError, UsageError, WriteError, listed
-from ..estimator import FMTC, checked_weights
+from ..estimator import FMTC
 from ..protocol.advice import METHOD as ADVICE
 from ..protocol.advice import advice_settings, range_of
 from ..protocol.method import view_method
+from ..protocol.state import checked_weights
 from ..runtime.conductor import LATE, RESULT, finished, read_record, unconfirmed
 from ..runtime.events import EVENTS
 from ..runtime.flare.enrol import Roster

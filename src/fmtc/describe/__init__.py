@@ -4,7 +4,16 @@ from .atlas import FLAGS, Atlas, AtlasCluster, Feature, draw, draw_models, prese
 from .clusters import Cluster, Difference, Explanation, Histogram, explain_silos, percents_of
 from .features import Features, Lookup
 from .reasons import RowExplanation, explain_row
-from .words import FEW, empty_clusters_sentence, held_words, listing, lone_words, percents
+from .words import (
+    FEW,
+    empty_clusters_sentence,
+    held_words,
+    listing,
+    lone_words,
+    missed_words,
+    percents,
+    strangers_sentence,
+)
 
 __all__ = [
     "FEW",
@@ -27,7 +36,9 @@ __all__ = [
     "held_words",
     "listing",
     "lone_words",
+    "missed_words",
     "percents",
     "percents_of",
     "presence_of",
+    "strangers_sentence",
 ]

@@ -71,6 +71,15 @@ def lone_words(lone: Sequence[str]) -> str:
     )
 
 
+def missed_words(silos: Sequence[str]) -> str:
+    """That the labels of silos do not follow clear parts of their graph, and what to try."""
+    return (
+        f"the labels of {listed(silos)} do not follow the neighbour graph: it falls into clear parts, but labels are a "
+        'linear function of the columns, which cannot tell these parts from each other. Try view="auto", '
+        'Graph(lift=True) with scale="auto", or view="mixture".'
+    )
+
+
 def empty_clusters_sentence(sizes: Iterable[Sequence[int] | Array], *, all_silos: bool = True) -> str:
     """Which clusters have no row, and what to do; empty where there is none.
 
@@ -98,6 +107,26 @@ def empty_clusters_sentence(sizes: Iterable[Sequence[int] | Array], *, all_silos
     if not all_silos:
         return f"{said} in this silo"
     return f"{said}: fit again with fewer clusters ({len(total) - len(empty)} of {len(total)} have rows)"
+
+
+def strangers_sentence(sizes: Mapping[str, Array]) -> str:
+    """Which silos have no row in a cluster that another silo has, and what to do; empty where there is none.
+
+    Parameters
+    ----------
+    sizes : mapping of silo to array of shape (k,)
+        Rows of each cluster in each silo.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.describe import strangers_sentence
+    >>> strangers_sentence({"a": np.array([9, 0]), "b": np.array([8, 0]), "c": np.array([0, 7])}).partition(":")[0]
+    "'c' has no cluster in common with any other silo"
+    """
+    silos_of = np.sum([counts > 0 for counts in sizes.values()], axis=0)
+    lone = [cid for cid, counts in sizes.items() if len(sizes) > 1 and not ((counts > 0) & (silos_of > 1)).any()]
+    return f"{lone_words(lone)}. Leave out such a silo, or ask for fewer clusters." if lone else ""
 
 
 def listing(words: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from ..artifacts.published import JoinKit, read_kit
 from ..errors import DataError
 from ..estimator import FMTC, Fitted
 from ..linalg.arrays import to_numpy
-from ..loading import read_settings
+from ..loading import read_settings, take_columns
 from ..metrics import clustering_accuracy, clustering_scores
 from ..models.shared import Published
 from ..protocol.home import ALONE, FEDERATED
@@ -183,7 +183,8 @@ def join_later(
         raise DataError(f"the newcomer has no name: {name!r}")
     where = "the kit" if isinstance(kit, JoinKit) else str(kit)
     kit = kit if isinstance(kit, JoinKit) else read_kit(kit)
-    model = _unfitted(where, kit).set_params(random_state=random_state)
+    model = read_settings(Path(where), kit.params).set_params(random_state=random_state)
+    take_columns(model, kit)
     model._fitted = Fitted({name: None})  # type: ignore[dict-item]
     ((rows, _),) = model._parts(X, None, reset=False).values()
     if sp.issparse(rows) and kit.published.is_dense:
@@ -193,19 +194,6 @@ def join_later(
     embedding = None if F is None else np.asarray(F)
     result = ClientResult(found.model, found.labels, embedding, choice=FEDERATED if joined.guided else ALONE)
     model._adopt(RunRecord((), None, joined.reason, joined=joined), {name: result}, n_iter=0)
-    if kit.text is not None:
-        model.text_recipe_ = kit.text
-    return model
-
-
-def _unfitted(where: str, kit: JoinKit) -> FMTC:
-    """An estimator with the settings and the columns of a kit."""
-    model = read_settings(Path(where), kit.params)
-    model.n_features_in_ = kit.n_features
-    if kit.feature_names is not None:
-        model.feature_names_in_ = np.array(kit.feature_names, dtype=object)
-    if kit.schema is not None:
-        model.schema_ = kit.schema
     return model
 
 

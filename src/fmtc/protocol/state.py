@@ -313,6 +313,20 @@ def client_weights(ids: Sequence[str], weights: Weights) -> Array:
     return omega / omega.sum()
 
 
+def checked_weights(weights: Mapping[Any, float] | None, silos: Iterable[str]) -> dict[str, float] | None:
+    """The weights by silo, checked before anything is read or started."""
+    if weights is None:
+        return None
+    if not hasattr(weights, "items"):
+        raise TypeError(
+            "silo_weights must be None or a mapping of silo to number, such as {'north': 2, 'south': 1}, got "
+            f"{weights!r}"
+        )
+    found = {str(cid): w for cid, w in weights.items()}
+    client_weights(sorted(silos), found)
+    return found
+
+
 def row_weights(server: ServerState) -> dict[str, float] | None:
     """How much each row of a client counts in what all have in common, 1 on average; None: all rows count alike."""
     if server.weights is None or len(set(server.weights.values())) == 1:

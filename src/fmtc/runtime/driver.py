@@ -170,6 +170,10 @@ class RunRecord:
         """The rounds of the last loop, counted from 1."""
         return [replace(record, round_no=number) for number, record in enumerate(self.history[self.before :], start=1)]
 
+    def after(self, asked: RunRecord | None) -> RunRecord:
+        """The run, with what came of the one before it that was asked for the number of clusters."""
+        return self if asked is None else replace(self, received=(*asked.received, *self.received), advice=asked.advice)
+
 
 Callback = Callable[[RoundRecord], None]
 
