@@ -75,7 +75,7 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     files = write_silos(folder)
     fit = ["fit", *files, "-k", 3, "--id-column", "id", "--label-column", "class", *ROUNDS, "-q", "--out"]
-    fmtc_ok(*fit, folder / "run", "--report")
+    fmtc_ok(*fit, folder / "run", "--report", "--calibrate")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fmtc.report.rows.FEW_ROWS", 0)  # a fifth is held out once, not five times
         fmtc_ok(*fit, folder / "graph", "--report", *GRAPH)
@@ -226,6 +226,8 @@ def test_the_code_on_the_page_gives_the_same_labels(home, summary, monkeypatch):
     assert f"{(home / 'silo0.csv').as_posix()!r}" in summary["code"]
     kept = [pl.read_csv(home / "run" / "labels" / f"silo{t}.csv")["cluster"].to_list() for t in range(3)]
     assert names["model"].labels_.tolist() == [label for labels in kept for label in labels]
+    assert (names["model"].confidence(names["X"]["silo0"], silos="silo0") > 0).all()  # calibrated, as the run
+    assert "calibrate" not in summarise(home / "plain")["code"]
 
 
 def test_an_old_run_gives_a_page_with_what_it_has(home):

@@ -19,7 +19,7 @@ from ..describe import Explanation, empty_clusters_sentence, percents_of
 from ..describe import explain_row as why_row
 from ..errors import DataError, FileError, listed
 from ..estimator import FMTC
-from ..loading import load, load_atlas
+from ..loading import load_atlas, load_run
 from ..protocol.auto import METHOD
 from ..protocol.base import LETTERS, declared
 from ..protocol.method import COMMON
@@ -84,7 +84,7 @@ def show_atlas(words: Words, run: Path) -> None:
 
 def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: Path | None) -> None:
     """Say why a row is in its cluster, and what would change it."""
-    model = model_of(run)
+    model = load_run(run)
     if silo_name is not None and silo_name not in model.silos_:
         raise DataError(f"there is no silo {silo_name!r} in this run; there are {listed(model.silos_)}")
     files, reading = _remembered(run)
@@ -149,17 +149,9 @@ def _found(silos: Sequence[tables.Silo], row: str, file: Path | None) -> tuple[t
 # ------------------------------------------------------------------------------------------------ what else is there
 
 
-def model_of(run: Path) -> FMTC:
-    """The model of a run, with what its columns are."""
-    model = load(runs.model_folder(run))
-    if (schema := runs.schema_of(model, run)) is not None:
-        model.schema_ = schema
-    return model
-
-
 def show_model(words: Words, run: Path, top: int) -> None:
     """Show what a model is: silos, features, clusters, how its rounds ended."""
-    model = model_of(run)
+    model = load_run(run)
     recipe = text_recipe(model)
     history = model.run_.rounds  # empty where a model was kept without its rounds
     about: dict[str, Any] = {

@@ -167,7 +167,7 @@ def join(kit_path: Path, taking: Taking, limits: Limits, reading: Reading, words
     source = ClientSource(
         kit.name, str(taking.data.resolve()), replace(reading, schema=reading.known_schema()),
         shown=True, hold=taking.hold, n_clusters=taking.n_clusters, **asdict(limits),
-        rules=policy_of(taking.rules, kit.path, at_terminal()).to_dict(),
+        rules=asdict(policy_of(taking.rules, kit.path, at_terminal())),
     )  # fmt: skip
     with words.warnings_as_notes():
         size = look(words, source, kit.path)

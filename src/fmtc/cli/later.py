@@ -103,13 +103,14 @@ def join_later(newcomer: Newcomer, random_state: int, reading: Reading, words: W
     newcomer = replace(newcomer, out=newcomer.free(runs.is_run))
     kit = read_kit(newcomer.kit)
     with words.warnings_as_notes():
-        schema = kit.schema
-        if schema is None and kit.text is None and kit.feature_names is not None:
-            schema = Schema.of_numbers(kit.feature_names)
-        (silo,) = read_known([newcomer.data], reading, kit.n_features, schema, kit.text, "the federation")
+        known = kit.columns
+        schema = known.schema
+        if schema is None and known.text is None and known.names is not None:
+            schema = Schema.of_numbers(known.names)
+        (silo,) = read_known([newcomer.data], reading, known.number, schema, known.text, "the federation")
         silo = replace(silo, name=newcomer.name or silo.name)
-        X = silo.encoded if kit.text is None and kit.schema is not None else silo.X
-        nameless = replace(kit, feature_names=None)  # names have been compared
+        X = silo.encoded if known.text is None and known.schema is not None else silo.X
+        nameless = replace(kit, columns=replace(known, names=None))  # names have been compared
         guide = GUIDES[newcomer.guide]
         model = fitted_later(nameless, X, name=silo.name, guide=guide, random_state=random_state)
         results = runs.results(model, [silo])
@@ -122,7 +123,7 @@ def join_later(newcomer: Newcomer, random_state: int, reading: Reading, words: W
             f"of your clusters, {', '.join(odd)} {'is' if len(odd) == 1 else 'are'} like none of the federation's"
         )
     names = kit.names if joined.guided else {}
-    files, reading = [newcomer.data], reading.of_texts(kit.text)
+    files, reading = [newcomer.data], reading.of_texts(known.text)
     _finish(words, newcomer, model, results, files, reading, names, joined=asdict(joined))
 
 

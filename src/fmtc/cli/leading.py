@@ -22,7 +22,8 @@ from ..errors import ClientError, DifferError, FederationError, UsageError, Writ
 from ..estimator import FMTC
 from ..protocol.advice import METHOD as ADVICE
 from ..protocol.advice import advice_settings, range_of
-from ..protocol.method import view_method
+from ..protocol.base import sent
+from ..protocol.method import COMMON, view_method
 from ..protocol.state import checked_weights
 from ..runtime.conductor import LATE, RESULT, finished, read_record, unconfirmed
 from ..runtime.events import EVENTS
@@ -301,19 +302,17 @@ def write_consensus(
     if result.held:
         words.note(held_words(result.held))
     report = {
-        "kind": "fmtc consensus report",
-        "schema": runs.REPORT_FORMAT,
+        **runs.OF_COORDINATOR.head,
         "versions": runs.versions(),
         **known,
         "settings": model._params() | {"as_published": as_published},
         "seconds": words.seconds,
         "notes": words.notes,
-        "sent": view_method(model.view, model.privacy).sent(result.received),
+        "sent": sent((*COMMON, *view_method(model.view, model.privacy).phases), result.received),
         **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
         "coupling": result.shared and result.shared.coupling(model),
         **({"n_features": about["n_features"]} if about.get("n_features") else {}),
-        "trust": {"mode": runs.mode_of(model), "roster": about.get("roster", ""), "promise": None, "heads": {}}
-        | runs.trust(result.client_ids, result.rounds, result.common.get("influence"), result.held, {}),
+        "trust": runs.trust(result, result.client_ids, runs.mode_of(model)),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:

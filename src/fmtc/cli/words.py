@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import RowsWarning
+from ..errors import plural as plural
 from ..wording import FLAGS
 from .terminal import printable
 
@@ -119,11 +120,6 @@ def new_table(*columns: str, **looks: Any) -> Table:
     for column in columns:
         table.add_column(column[1:], justify="left" if column[0] == "<" else "right")
     return table
-
-
-def plural(count: int, noun: str) -> str:
-    """A count and its noun."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 # ------------------------------------------------------------------------------------------------ words about runs

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..errors import plural
 from ..kernels.alignment import has_direction, likeness
 from ..models import ClientModel, Member, Presence
 from .documents import Document
@@ -196,8 +197,7 @@ class Atlas(Document):
         return replace(self, clusters=tuple(replace(one, name=names.get(one.id, one.name)) for one in self.clusters))
 
     def __str__(self) -> str:
-        m = len(self.silos)
-        where = f" in {m} silo{'' if m == 1 else 's'}" if m else ""
+        where = f" in {plural(len(self.silos), 'silo')}" if self.silos else ""
         shares = {cid: self.shares(cid) for cid in self.silos}
         told = (one.told({cid: own[j] for cid, own in shares.items()}) for j, one in enumerate(self.clusters))
         return "\n".join([f"{len(self.clusters)} clusters{where}", *told, *self.notes])

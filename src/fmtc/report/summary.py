@@ -17,7 +17,7 @@ from ..estimator import FMTC
 from ..protocol.base import LETTERS
 from ..settings import SHARED, Graph
 from ..tables.reading import Reading
-from .run import Run, open_run, read_report
+from .run import Run, open_run
 from .words import absences, atlas_words, findings, has, limited_words, run_words, verdict
 
 Array = np.ndarray
@@ -65,8 +65,7 @@ def summarise(folder: str | Path) -> dict[str, Any]:
     >>> summary["words"][0]
     '2 silos with 60 rows of 4 columns were divided into 2 clusters.'
     """
-    folder = Path(folder)
-    return summary_of(open_run(folder, read_report(folder)))
+    return summary_of(open_run(Path(folder)))
 
 
 def summary_of(run: Run) -> dict[str, Any]:
@@ -344,6 +343,7 @@ def _code(run: Run) -> str:
     kinds = {kind: ", ".join(values) for kind, values in zip(("Graph", "Mixture"), of_views, strict=True) if values}
     given += [f"{kind.lower()}={kind}({values})" for kind, values in kinds.items()]
     imports, read = _reading_code(run)
+    calibrated = run.model is not None and any(one.calibration is not None for one in run.model._models.values())
     return "\n".join(
         [
             f"# fmtc {run.report['versions']['fmtc']}",
@@ -353,6 +353,7 @@ def _code(run: Run) -> str:
             *read,
             f"model = FMTC({', '.join(given)})",
             "model.fit(X)",
+            *(["model.calibrate(X)"] if calibrated else []),
             'model.save("model")',
             "",
         ]

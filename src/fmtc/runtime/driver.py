@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..artifacts.files import jsonable, new_folder, read_tensors, well_formed, write_tensors
+from ..artifacts.files import Kind, jsonable, new_folder, read_tensors, well_formed, write_tensors
 from ..artifacts.states import flatten, unflatten
 from ..errors import ClientError, DataError, FileError, OwnError, RefusedError, SiteError, TrustError
 from ..linalg.threads import one_thread
@@ -24,7 +24,7 @@ from ..protocol.method import Method
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_FORMAT = 6
+CHECKPOINT = Kind("server checkpoint", 6)
 
 
 @dataclass
@@ -429,8 +429,7 @@ class _Run:
             self.transport.save_clients(part / CLIENTS)
             arrays, values = flatten(self.server)
             about = {
-                "kind": "server checkpoint",
-                "schema": CHECKPOINT_FORMAT,
+                **CHECKPOINT.head,
                 "method": self.method.name,
                 "loop": [self.loop, self.begun],
                 "asked": self.transport.client_ids,
@@ -452,7 +451,7 @@ class _Run:
         if not rounds:
             return False
         path = rounds[-1] / "server.safetensors"
-        arrays, about = read_tensors(path, "server checkpoint", CHECKPOINT_FORMAT)
+        arrays, about = read_tensors(path, CHECKPOINT)
         with well_formed(path):
             self._check_same_run(about)
             server = self.method.open_server(self.transport.client_ids, self.settings, self.weights)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..artifacts.files import (
+    Kind,
     fingerprint,
     read_file,
     read_json,
@@ -58,7 +59,7 @@ ROWS = "rows.json"  # in a client's folder of a run: fingerprint of the rows, an
 SENT = "sent"  # folder in a client's folder of a run: answers as they left
 ROSTERS = "rosters.jsonl"  # in a kit: whom this client has been summed with, over which rows
 DAY = 24 * 3600.0
-RESULT_FORMAT = 2
+KEPT = Kind("fmtc client result", 2)
 MODEL = "model/"  # names of arrays of the model in a result
 
 
@@ -83,7 +84,7 @@ class ClientSource:
     epsilon_budget: float | None = None  # most that private runs may ever spend of the rows' privacy; None: no limit
     accept_difference: bool = False  # sums over other clients than before may show one of them: a person has said yes
     n_clusters: int | None = None  # of this client, where it may have fewer than there are concepts; None: as asked
-    rules: dict[str, Any] | None = None  # about answers, as `Policy.to_dict` has it; None: no centre of one row
+    rules: dict[str, Any] | None = None  # about answers, as `Policy.from_dict` reads it; None: no centre of one row
 
     def write(self, kit: Path) -> None:
         """Keep it in the kit, for the processes of a run."""
@@ -448,7 +449,7 @@ def write_client_result(path: Path, client: Any, method: str, about: Mapping[str
     result = method_of(method).result(client)
     arrays, rest = flatten(result.model, MODEL)
     always = {
-        "kind": "fmtc client result", "schema": RESULT_FORMAT, "method": method, "client_id": client.client_id,
+        **KEPT.head, "method": method, "client_id": client.client_id,
         "model": rest, "type": type(result.model).__name__, "round_no": client.round_no, "choice": result.choice,
     }  # fmt: skip
     write_tensors(path, arrays | {"labels": result.labels}, {**always, **about})
@@ -456,7 +457,7 @@ def write_client_result(path: Path, client: Any, method: str, about: Mapping[str
 
 def read_client_result(path: Path) -> KeptResult:
     """Undo `write_client_result`."""
-    arrays, about = read_tensors(path, "fmtc client result", RESULT_FORMAT)
+    arrays, about = read_tensors(path, KEPT)
     with well_formed(path):
         kinds = method_of(about["method"]).model_types
         kind = {kind.__name__: kind for kind in kinds}[about["type"]]

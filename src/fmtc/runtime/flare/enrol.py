@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from ...artifacts.files import check_schema, read_file, read_json, tighten, write_file, write_json
+from ...artifacts.files import check_form, check_schema, read_file, read_json, tighten, write_file, write_json
 from ...artifacts.locks import held
 from ...errors import FileError, InputError, KitError, TrustError, UsageError
 from ...privacy import identity
@@ -125,7 +125,8 @@ class Roster:
     def check(cls, document: Any, authority: x509.Certificate, what: Any = "the roster") -> Roster:
         """A roster that was read from JSON, or `TrustError` where the authority did not sign it."""
         form = {"number": int, "silos": {str: str}, "planned": [str], "revoked": str, "signature": str}
-        check_schema(what, document, "fmtc roster", 1, form)
+        check_schema(what, document, "fmtc roster", 1)
+        check_form(what, document, form)
         _check_signature(document, identity.rsa_key(authority), str(what))
         roster = cls(document)
         revoked = identity.Trust(authority, identity.read_revoked(document["revoked"].encode(), authority, what))
@@ -285,7 +286,8 @@ class Request:
     @classmethod
     def check(cls, document: Any, what: Any = "the request") -> Request:
         """A request that was read from JSON; raises `TrustError` where its key did not sign it."""
-        check_schema(what, document, "fmtc request", 2, {"request": str})
+        check_schema(what, document, "fmtc request", 2)
+        check_form(what, document, {"request": str})
         try:
             asked = x509.load_pem_x509_csr(document["request"].encode())
             name = identity.common_name(asked).removeprefix(identity.SITE)
@@ -322,7 +324,8 @@ def accept(document: Any, folder: Path, what: Any = "the admission") -> Kit:
 
 
 def _accept_admission(document: Any, folder: Path, what: Any) -> Kit:
-    check_schema(what, document, "fmtc admission", 1, {
+    check_schema(what, document, "fmtc admission", 1)
+    check_form(what, document, {
         "role": str, "name": str, "certificates": {str: str}, "authority": str, "plan": dict,
         "roster": dict, "sealed": (str, None), "signature": str,
     })  # fmt: skip
