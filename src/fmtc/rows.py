@@ -251,7 +251,7 @@ def refuse_names(y: Any) -> None:
     ...     print(str(error).partition(";")[0])
     y is ignored, but holds words such as 'north'
     """
-    values = () if y is None else np.asarray(y, dtype=object).ravel()[:100]
+    values = [] if y is None else np.asarray(y).ravel()[:100].tolist()
     if words := [value for value in values if isinstance(value, str | bytes)]:
         raise DataError(
             f"y is ignored, but holds words such as {str(words[0])!r}; if they name the silo of each row, write silos="
