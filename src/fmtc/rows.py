@@ -345,7 +345,7 @@ def _rows_by_silo(silos: Any, n: int) -> dict[str, Any]:
         raise DataError(f"silos must hold one name per row: X has {n} rows, silos has shape {array.shape}")
     if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all():
         array = array.astype(np.int64)
-    words = np.char.strip(array.astype(str)) if n else array.astype(str)
+    words = np.char.strip(array.astype(str))
     values, codes = np.unique(words, return_inverse=True)
     if missing := NAMELESS & set(values.tolist()):
         raise DataError(f"silos has {int(np.isin(words, list(missing)).sum())} rows without a name")
