@@ -147,7 +147,7 @@ def _read_presence(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, 
 
 
 def _read_told(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, list[tuple[float, str]]]:
-    from ..describe import FLAGS
+    from ..describe.atlas import FLAGS
 
     found = {}
     for cid, entry in clients.items():

@@ -15,8 +15,10 @@ from rich.text import Text
 from .. import tables
 from ..artifacts import runs
 from ..artifacts.files import check_form, read_json
-from ..describe import Explanation, empty_clusters_sentence, percents_of
-from ..describe import explain_row as why_row
+from ..describe import Explanation
+from ..describe.clusters import percents_of
+from ..describe.reasons import explain_row as why_row
+from ..describe.words import empty_clusters_sentence
 from ..errors import DataError, FileError, listed
 from ..estimator import FMTC
 from ..loading import load_atlas, load_run

@@ -178,7 +178,8 @@ class Explanation(Document):
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc.describe import Features, explain_silos
+    >>> from fmtc.describe import Features
+    >>> from fmtc.describe.clusters import explain_silos
     >>> X = np.column_stack([np.repeat([150.0, 129.0], 20) + np.tile([-4.0, 4.0], 20), np.tile([1.0, 2.0], 20)])
     >>> print(explain_silos({"all": X}, {"all": np.repeat([0, 1], 20)}, Features(["thalach", "slope"])))
     40 rows, 2 clusters

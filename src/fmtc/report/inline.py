@@ -14,8 +14,7 @@ import numpy as np
 from ..artifacts import runs
 from ..artifacts.files import jsonable
 from ..artifacts.models import current_settings
-from ..describe import FEW, percents
-from ..describe.words import html_table
+from ..describe.words import FEW, html_table, percents
 from ..tables import Silo
 from .page import needs_jinja, write_page
 from .rows import POINTS, study

@@ -12,7 +12,9 @@ import numpy as np
 
 from ..artifacts.files import jsonable
 from ..artifacts.runs import of_one_silo
-from ..describe import Atlas, Cluster, Explanation, Histogram, empty_clusters_sentence, percents_of
+from ..describe import Atlas, Cluster, Explanation, Histogram
+from ..describe.clusters import percents_of
+from ..describe.words import empty_clusters_sentence
 from ..estimator import FMTC
 from ..protocol.base import LETTERS
 from ..settings import SHARED, Graph
