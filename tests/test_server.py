@@ -14,7 +14,7 @@ from fmtc.protocol.graph.opening import HELLO
 from fmtc.protocol.graph.round import server_step
 from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.mixture.state import Mixture
-from fmtc.protocol.state import ServerState, held_at_the_end
+from fmtc.protocol.state import ServerState
 from fmtc.runtime.driver import RoundRecord
 from fmtc.settings import Settings
 
@@ -258,4 +258,4 @@ def test_who_was_capped_in_a_few_rounds_is_not_held_at_the_end():
     history = [RoundRecord(n, *[0.0] * 4, 0, 0, 0, 0.0, capped=some) for n, some in enumerate(capped, start=1)]
     held = ("aside", "early", "last", "often", "refused")
     server = ServerState(held, held=held, aside=("aside",))
-    assert held_at_the_end(server, history).held == ("aside", "last", "often", "refused")
+    assert METHOD.ended(server, history).held == ("aside", "last", "often", "refused")

@@ -113,4 +113,4 @@ def test_settings_come_back_from_json():
     from dataclasses import asdict
 
     settings = AdviceSettings(9, lowest=3, fixed=True)
-    assert METHOD.read_settings(asdict(settings)) == settings
+    assert METHOD.settings_type(**asdict(settings)) == settings

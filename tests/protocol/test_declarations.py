@@ -101,7 +101,7 @@ def good_value(entry, offset=0):
 def good_message(kind, wanted=()):
     """A message with as many fields as fit together, the wanted ones among them."""
     values = {name: good_value(entry) for name, entry in entries(kind).items()}
-    free = [name for name, entry in entries(kind).items() if entry.optional and name not in wanted]
+    free = [name for name, entry in entries(kind).items() if entry.when and name not in wanted]
     for n_left_out in range(len(free) + 1):
         for left_out in combinations(free, n_left_out):
             message = kind(**{name: value for name, value in values.items() if name not in left_out})
@@ -263,7 +263,7 @@ def test_a_field_may_be_left_out_only_where_the_declaration_says_when(phase, sid
     message, entry = good_message(kind, wanted=(name,)), entries(kind)[name]
     flat = {field: value for field, value in pack(message).items() if field != name}
     declared_field = next(field for field in fields(kind) if field.name == name)
-    if entry.optional:
+    if entry.when:
         assert declared_field.default is None
         assert getattr(unpack(kind, flat), name) is None
     else:

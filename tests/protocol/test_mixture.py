@@ -11,7 +11,7 @@ from fmtc import FMTC
 from fmtc.errors import DataError, RefusedError
 from fmtc.mixture.starts import CATEGORY_WEIGHT, is_centred
 from fmtc.protocol.auto import PROBE
-from fmtc.protocol.base import pack
+from fmtc.protocol.base import Nothing, pack
 from fmtc.protocol.choice import MIN_ENTROPY, MIN_GAIN
 from fmtc.protocol.method import view_method
 from fmtc.protocol.mixture.conclude import CONCLUDE
@@ -465,9 +465,9 @@ def test_who_decides_the_view(server, answers, view, why):
     "wrong", [{"shapes": 1}, {"gain": np.nan}, {"entropy": None}, {"gain": "0"}], ids=lambda wrong: next(iter(wrong))
 )
 def test_verdicts_that_are_none_are_refused(wrong):
-    PROBE.check_answer(said(), CONCLUDE.Ask, {})
+    PROBE.check_answer(said(), Nothing(), {})
     with pytest.raises(RefusedError):
-        PROBE.check_answer(PROBE.Answer(**{"shapes": True, "gain": 0.0, "entropy": 1.0} | wrong), CONCLUDE.Ask, {})
+        PROBE.check_answer(PROBE.Answer(**{"shapes": True, "gain": 0.0, "entropy": 1.0} | wrong), Nothing(), {})
 
 
 class Phases(LocalTransport):

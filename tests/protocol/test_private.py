@@ -421,9 +421,9 @@ def test_the_method_is_registered_and_settings_travel_as_json():
     assert view_method("auto", Privacy(1, bounds=BOX)) is private.METHOD
     given = settings(rows=5000)
     document = json.loads(json.dumps(jsonable(asdict(given))))
-    assert private.METHOD.read_settings(document) == given
+    assert private.METHOD.settings_type(**document) == given
     many = Settings(n_clusters=2, privacy=Privacy(1, bounds=([0, 1], [2, 3])))
-    assert private.METHOD.read_settings(json.loads(json.dumps(jsonable(asdict(many))))) == many
+    assert private.METHOD.settings_type(**json.loads(json.dumps(jsonable(asdict(many))))) == many
 
 
 def test_noise_comes_from_the_sampler(monkeypatch):

@@ -83,13 +83,13 @@ class Public:
     """What the server has made of the stages so far; everybody may see it. A client trusts none of it."""
 
     box: Box
-    mean: Array | None = None  # d
+    mean: Any = None  # d; this and what follows: None before its stage
     radius: float = 0.0
-    basis: Array | None = None  # d x r, from centred rows to coordinates
+    basis: Any = None  # d x r, from centred rows to coordinates
     size: float = 0.0  # length of coordinates that becomes 1, at least
-    centers: Array | None = None  # K x r: anchors, or means of the clusters of a mixture
-    precision: Array | None = None  # r x r, of a mixture
-    shares: Array | None = None  # K, of a mixture
+    centers: Any = None  # K x r: anchors, or means of the clusters of a mixture
+    precision: Any = None  # r x r, of a mixture
+    shares: Any = None  # K, of a mixture
 
     def check(self, *names: str) -> None:
         """Raise `RefusedError` unless the named arrays are there, finite and of shapes that fit each other."""
@@ -110,7 +110,6 @@ class Public:
 
     def _belong_together(self, is_mixture: bool) -> bool:
         """Whether centres, and what else there is of a mixture, are in the coordinates of the basis."""
-        assert self.centers is not None
         K, r = self.centers.shape
         if not K or self.basis is None or self.basis.shape[1] != r:
             return False

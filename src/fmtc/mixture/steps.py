@@ -79,10 +79,6 @@ class Statistics:
     levels: Array  # k x L, counts of the levels of categories
     shift: Array  # r, δ_t
 
-    def ordered(self, order: Array) -> Statistics:
-        """The same with concepts in another order."""
-        return replace(self, counts=self.counts[order], sums=self.sums[order], levels=self.levels[order])
-
 
 @dataclass(frozen=True)
 class Personal:

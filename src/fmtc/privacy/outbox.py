@@ -157,10 +157,11 @@ class Outbox:
         if before is not None:
             answer = before
         elif phase.releases:
-            phase.check_plain(answer, message.ask, sizes)
             if isinstance(phase, Masking):
+                phase.inner.check_answer(answer, message.ask, sizes)
                 answer = self._sealed(phase, message, answer, settings, context)
             else:
+                phase.check_answer(answer, message.ask, sizes)
                 answer = self.rules.protect(phase, answer, client)
                 findings = self.rules.check(phase, answer, client, first=not self._count[phase.name])
         phase.check_answer(answer, message.ask, sizes)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..errors import FileError, TrustError, nearest_names
 from ..kernels.centers import row_norms
 from ..kernels.influence import record_influence
 from ..linalg.arrays import double, to_numpy
+from ..settings import check_choice, check_number
 from .protection import ALWAYS, FIRST, Protection
 
 Array = np.ndarray
@@ -75,7 +77,7 @@ class Policy:
     >>> Policy(few_rows="shout")
     Traceback (most recent call last):
     ...
-    ValueError: few_rows must be one of off, warn, hold, refuse, got 'shout'
+    ValueError: few_rows must be one of 'off', 'warn', 'hold', 'refuse', got 'shout'
     """
 
     min_cluster: int = 5
@@ -88,19 +90,12 @@ class Policy:
     dominance: str = HOLD
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("small_cluster", (*SEVERITY, OMIT)),
-            ("few_rows", SEVERITY),
-            ("dominance", SEVERITY),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        check_choice("small_cluster", self.small_cluster, (*SEVERITY, OMIT))
+        for name in ("few_rows", "dominance"):
+            check_choice(name, getattr(self, name), SEVERITY)
         for name in ("min_cluster", "min_share_rows"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if not self.rows_per_column >= 0:
-            raise ValueError(f"rows_per_column must be a number of at least 0, got {self.rows_per_column!r}")
+            check_number(name, getattr(self, name), int, "a whole number of at least 1", lambda v: v >= 1)
+        check_number("rows_per_column", self.rows_per_column, Real, "a number of at least 0", lambda v: v >= 0)
         for name in ("influence", "leverage"):
             pair = tuple(getattr(self, name))
             if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
@@ -114,19 +109,14 @@ class Policy:
         """Whether a person may be asked."""
         return HOLD in (self.small_cluster, self.few_rows, self.dominance)
 
-    def to_dict(self) -> dict[str, Any]:
-        """In what JSON and TOML know."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Policy:
-        """Undo `to_dict`; what is not named keeps its default."""
+        """Undo `asdict`, JSON or TOML; what is not named keeps its default."""
         known = [f.name for f in fields(cls)]
         for name in document:
             if name not in known:
                 raise ValueError(f"there is no rule {name!r}; {nearest_names(name, known)}")
-        given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in document.items()}
-        return cls(**given)
+        return cls(**document)
 
     @classmethod
     def read(cls, path: Path) -> Policy:

@@ -24,7 +24,6 @@ from .base import Answers, Array, Content, Phase, Weights, above, array, number
 from .graph.opening import Hello
 from .graph.state import GraphServer
 from .graph.view import GraphView
-from .method import ClientResult
 from .state import ClientState, ServerState, become, open_client, refuse_unscaled, stream, with_rows
 from .units import MOMENTS, RESCALE
 
@@ -103,13 +102,6 @@ def advice_settings(settings: Settings, k_range: tuple[int, int] | None) -> Advi
 @dataclass(frozen=True, kw_only=True)
 class AdviceClient(ClientState):
     """A client that has looked at its graph."""
-
-    evidence: Evidence
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What one client has found: it keeps that in place of a model."""
 
     ks: Array  # v
     eigenvalues: Array  # e
@@ -213,7 +205,7 @@ class Spectrum(Phase):
         F = spectral_start(graph, ks[-1] + 1, stream(settings.seed, cid, "start"))
         lam = np.einsum("ij,ij->j", F, graph.to_client_order(graph.laplacian @ graph.to_graph_order(F)))
         lam = np.maximum.accumulate(np.clip(lam, 0.0, 2.0).astype(np.float64))
-        found = become(client, AdviceClient, evidence=Evidence(np.array(ks), lam))
+        found = become(client, AdviceClient, ks=np.array(ks), eigenvalues=lam)
         return found, self.Answer(eigenvalues=lam, parts=large_parts(rows.X, settings.n_neighbors))
 
     def impossible(self, server: AdviceServer, client_id: str, answer: Any, settings: Any) -> str | None:
@@ -243,7 +235,6 @@ class AdviceMethod(GraphView):
     opening: tuple[Phase, ...] = (MOMENTS, RESCALE, COUNTED, SPECTRUM)
     closing: tuple[Phase, ...] = ()
     settings_type = AdviceSettings
-    model_type: Any = Evidence
     saved: tuple[str, ...] = ()
     changeable: tuple[str, ...] = ()
     stopping: tuple[str, ...] = ()
@@ -268,7 +259,7 @@ class AdviceMethod(GraphView):
         found = super().sizes(client, settings)
         del found["k"]
         if isinstance(client, AdviceClient):
-            found |= {"e": len(client.evidence.eigenvalues), "v": len(client.evidence.ks)}
+            found |= {"e": len(client.eigenvalues), "v": len(client.ks)}
         return found
 
     def common(self, server: Any) -> dict[str, Any]:
@@ -281,10 +272,6 @@ class AdviceMethod(GraphView):
             "parts": np.array([server.large[cid] for cid in ids], np.int64),
             "n_features": np.array([server.Z.shape[0]], np.int64),
         }
-
-    def result(self, client: Any) -> ClientResult:
-        """What the client has found; it has no labels."""
-        return ClientResult(client.evidence, np.empty(0, np.int64))
 
 
 METHOD = AdviceMethod()

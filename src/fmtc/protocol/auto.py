@@ -20,11 +20,9 @@ from ..settings import Settings
 from . import choice
 from .base import Answers, Array, Content, Phase, how_many, number
 from .choice import by_answers
-from .graph.state import Numbered
 from .graph.view import METHOD as GRAPH
 from .graph.view import GraphView
 from .home import closed_share
-from .method import ClientResult
 from .mixture.conclude import CONCLUDE
 from .mixture.state import Counted, MixtureServer
 from .mixture.view import METHOD as MIXTURE
@@ -166,10 +164,6 @@ class AutoView(GraphView):
     def common(self, server: ServerState) -> dict[str, Any]:
         """What the chosen view has in common."""
         return self.views[str(server.view)].common(server)
-
-    def result(self, client: Any) -> ClientResult:
-        """Model and labels of a client after the run."""
-        return self.views[choice.GRAPH if isinstance(client, Numbered) else choice.MIXTURE].result(client)
 
 
 METHOD = AutoView(MIXTURE, GRAPH, PROBE)

@@ -77,11 +77,6 @@ class Entry:
     check: Check | None  # further condition
 
     @property
-    def optional(self) -> bool:
-        """Whether the field may be left out."""
-        return bool(self.when)
-
-    @property
     def size(self) -> str:
         """The shape in words."""
         if self.shape is None:
@@ -111,14 +106,9 @@ def above(limit: float) -> Check:
     return lambda value, sizes: None if np.all(np.asarray(value) > limit) else f"is not above {limit:g}"
 
 
-_ENTRIES: dict[type, dict[str, Entry]] = {}  # what was found before
-
-
 def entries(kind: type) -> dict[str, Entry]:
     """Declarations of the fields of a message, by name."""
-    if kind not in _ENTRIES:
-        _ENTRIES[kind] = {f.name: f.metadata["entry"] for f in fields(kind)}
-    return _ENTRIES[kind]
+    return {f.name: f.metadata["entry"] for f in fields(kind)}
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -223,17 +213,8 @@ class Phase:
 
     def check_answer(self, answer: Any, ask: Any, sizes: Mapping[str, int]) -> None:
         """Raise `RefusedError` where an answer does not fit its declaration, or the question."""
-        if isinstance(answer, Failure):
-            check(answer, Failure, self.name, {})
-            return
-        known = dict(sizes)
-        if any(letter not in known for entry in entries(self.Answer).values() for letter in entry.shape or ()):
-            known = bind(ask, known)
-        check(answer, self.Answer, self.name, known)
-
-    def check_plain(self, answer: Any, ask: Any, sizes: Mapping[str, int]) -> None:
-        """The same for an answer in the clear, before rules or a mask."""
-        self.check_answer(answer, ask, sizes)
+        kind = Failure if isinstance(answer, Failure) else self.Answer
+        check(answer, kind, self.name, bind(ask, dict(sizes)))
 
     @property
     def releases(self) -> bool:
@@ -270,7 +251,7 @@ class Summed(dict[str, Any]):
         self.count = count
 
 
-TOTAL = "*"  # in place of a client's name
+TOTAL = "*"  # who "says" what nobody said alone: the sum over all clients
 
 
 def how_many(answers: Mapping[str, Any]) -> int:
@@ -298,7 +279,7 @@ def check(message: Any, kind: type, phase: str, sizes: dict[str, int]) -> None:
     for name, entry in entries(kind).items():
         value = getattr(message, name)
         if value is None:
-            if not entry.optional:
+            if not entry.when:
                 raise RefusedError(f"{phase} lacks {name}")
             continue
         wrong = _wrong_value(value, entry) if entry.shape is None else _wrong_array(value, entry, sizes)
@@ -345,9 +326,6 @@ def _wrong_array(value: Any, entry: Entry, sizes: dict[str, int]) -> str | None:
     return None
 
 
-TOTAL = "*"  # who "says" what nobody said alone: the sum over all clients
-
-
 def dropped(phase: Phase, server: Any, answers: Mapping[str, Any], settings: Any) -> dict[str, str]:
     """Answers that the server must not use, by client, with one sentence each; of sums over clients, none.
 
@@ -380,13 +358,11 @@ def pack(message: Any) -> dict[str, Any]:
 
 def unpack(kind: type, flat: Mapping[str, Any]) -> Any:
     """Undo `pack`; a field that is unknown, or a required one that is missing, is refused."""
-    known = {f.name: f for f in fields(kind)}
-    unknown = sorted(set(flat) - set(known))
-    if unknown:
+    known = entries(kind)
+    if unknown := sorted(set(flat) - set(known)):
         raise RefusedError(f"{kind.__qualname__} has no field {', '.join(unknown)}")
-    required = {name for name, f in known.items() if f.default is MISSING and f.default_factory is MISSING}
-    if required - set(flat):
-        raise RefusedError(f"{kind.__qualname__} lacks {', '.join(sorted(required - set(flat)))}")
+    if lacking := sorted(name for name, entry in known.items() if not entry.when and name not in flat):
+        raise RefusedError(f"{kind.__qualname__} lacks {', '.join(lacking)}")
     return kind(**flat)
 
 

@@ -8,7 +8,6 @@ projection was drawn towards, and the common parameters of the mixture.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,13 +18,11 @@ from ..kernels.lift import cut_share
 from ..kernels.ranks import Calibration, RowScores, calibrate
 from ..linalg.arrays import to_numpy
 from ..mixture.steps import Common
-from ..models import Units
 from ..refit import GraphCommon, MixtureCommon, Silo, numbered, refit
 from ..settings import Settings
 from .base import Array
 from .graph.state import Numbered
-from .mixture.state import Concluded
-from .state import ClientState, ServerState, stream
+from .state import ServerState, stream
 
 # ---------------------------------------------------------------------------------------------------------------- alone
 
@@ -46,12 +43,6 @@ def compares(server: ServerState, settings: Settings) -> bool | None:
     doubtful = bool(server.held) or settings.privacy is not None
     wanted = settings.exit is True or (settings.exit == "auto" and doubtful)
     return True if wanted and len(server.client_ids) > 1 else None
-
-
-def is_compared(client: ClientState, asked: bool | None, settings: Settings) -> bool:
-    """Whether a client compares: its settings decide, and where they leave it open, what the server says."""
-    wanted = settings.exit
-    return not client.on_trial and (wanted is True or (wanted == "auto" and bool(asked)))
 
 
 def closed_share(X: Any, labels: np.ndarray, n_neighbors: int = NEIGHBORS) -> float:
@@ -78,11 +69,23 @@ def closed_share(X: Any, labels: np.ndarray, n_neighbors: int = NEIGHBORS) -> fl
     return (1 - cut_share(X, labels, n_neighbors) - chance) / max(1 - chance, 1e-9)
 
 
-def settled(client: Any, asked: bool | None, known: Callable[[Any], Any], settings: Settings) -> Any:
-    """The client with the model that it keeps, calibrated; `known` gives what a client knows of the others."""
-    if is_compared(client, asked, settings):
+def settled(client: Any, asked: bool | None, common: GraphCommon | MixtureCommon | None, settings: Settings) -> Any:
+    """The client with the model that it keeps, calibrated; `common` is what it knows of the others.
+
+    Whether it compares models, its settings decide, and where they leave it open, what the server has `asked`.
+    """
+    if not client.on_trial and (settings.exit is True or (settings.exit == "auto" and asked)):
         client = chosen(client, settings)
-    return with_calibration(replace(client, home=home_of(client, known(client), settings)), settings)
+    silo = Silo(client.client_id, client.k, replace(settings, view=client.model.kind), client.device)
+    client = replace(client, home=Home(silo, None if client.choice == ALONE else common))
+    if client.on_trial or not settings.calibrate:
+        return client
+    try:
+        found = calibrated(client.home, client.X, client.model)
+    except TooFewError as error:
+        warnings.warn(str(error), UserWarning, stacklevel=2)
+        return client
+    return replace(client, model=replace(client.model, calibration=found))
 
 
 def chosen(client: Any, settings: Settings) -> Any:
@@ -128,18 +131,6 @@ class Home:
     common: GraphCommon | MixtureCommon | None  # None: its model is its own, and owes nothing to others
 
 
-def home_of(client: Numbered | Concluded, common: GraphCommon | MixtureCommon | None, settings: Settings) -> Home:
-    """What a client that has its model keeps."""
-    silo = Silo(client.client_id, client.k, replace(settings, view=client.model.kind), client.device)
-    return Home(silo, None if client.choice == ALONE else common)
-
-
-def mixture_common(client: Concluded, common: Common) -> MixtureCommon:
-    """What a client of the mixture view knows of the others."""
-    units = Units(scaling=client.scaling, axes=client.axes, origin=client.origin)
-    return MixtureCommon(units, common, ~client.model.lacks)
-
-
 def graph_common(client: Numbered, common: Common | None, concepts: Array | None) -> GraphCommon | None:
     """What a client of the graph view knows of the others: what it was drawn towards."""
     rows, factors = client.rows, client.factors
@@ -148,19 +139,6 @@ def graph_common(client: Numbered, common: Common | None, concepts: Array | None
     scale = rows.gamma * rows.shape[0] ** 0.5
     anchor, own = to_numpy(client.anchor), to_numpy(client.W)
     return GraphCommon(client.units, anchor, factors.ridge, scale, mixture=common, own=own, concepts=concepts)
-
-
-def with_calibration(client: Any, settings: Settings) -> Any:
-    """The client with a calibrated model, where its settings ask for it; a warning where it has too few rows."""
-    model: Any = client.model
-    if client.on_trial or not settings.calibrate:
-        return client
-    try:
-        found = calibrated(client.home, client.X, model)
-    except TooFewError as error:
-        warnings.warn(str(error), UserWarning, stacklevel=2)
-        return client
-    return replace(client, model=replace(model, calibration=found))
 
 
 def calibrated(home: Home, X: Any, model: Any) -> Calibration:

@@ -13,8 +13,10 @@ import numpy as np
 
 from ..describe import Atlas
 from ..errors import RefusedError
-from .base import Phase, Weights, sent
+from ..linalg.arrays import to_numpy
+from .base import Phase, Weights
 from .common import END, SURVEY, VERDICT
+from .state import become
 from .sums.masking import Masking
 
 COMMON: tuple[Phase, ...] = (SURVEY, VERDICT, END)  # of every method: before a run, and after it
@@ -35,7 +37,7 @@ METHODS = {
 
 @dataclass(frozen=True)
 class ClientResult:
-    """What a client keeps of a run: a model for new rows, and the labels of its own."""
+    """What a client keeps of a run, of its last state: a model for new rows, and the labels of its own."""
 
     model: Any
     labels: np.ndarray  # n
@@ -60,7 +62,7 @@ class Method:
     loop: Phase
     closing: tuple[Phase, ...] = ()
     settings_type: type
-    model_type: type
+    model_types: tuple[type, ...]  # kinds of model that a client may keep
     saved: tuple[str, ...] = ()
     stopping: tuple[str, ...] = ("max_iter", "tol")  # settings that decide when the loop ends, and nothing else
     changeable: tuple[str, ...] = ("max_iter", "tol")  # settings that a resumed run may change
@@ -87,11 +89,6 @@ class Method:
         return any(isinstance(phase, Masking) for phase in self.phases)
 
     @cached_property
-    def model_types(self) -> tuple[type, ...]:
-        """Kinds of model that a client may keep."""
-        return (self.model_type,)
-
-    @cached_property
     def loops(self) -> tuple[Phase, ...]:
         """The phases that repeat until they stop."""
         return (self.loop,)
@@ -103,14 +100,6 @@ class Method:
     def precedes_a_loop(self, phase: Phase) -> bool:
         """Whether a loop comes after a phase."""
         return any(self.phases.index(phase) < self.phases.index(loop) for loop in self.loops)
-
-    def sent(self, totals: Iterable[Any]) -> list[dict[str, Any]]:
-        """What left the clients of a run, with the words of the declarations; see `fmtc.protocol.base.sent`."""
-        return sent((*COMMON, *self.phases), totals)
-
-    def read_settings(self, document: Mapping[str, Any]) -> Any:
-        """Settings from what `dataclasses.asdict` and JSON made of them."""
-        return self.settings_type(**document)
 
     def open_client(self, client_id: str, X: Any, settings: Any, device: str) -> Any:
         """A client at rest, its rows checked."""
@@ -162,7 +151,8 @@ class Method:
 
     def result(self, client: Any) -> ClientResult:
         """Model and labels of a client after `closing`."""
-        return ClientResult(client.model, client.labels)
+        F = getattr(client, "F", None)
+        return become(client, ClientResult, embedding=None if F is None else to_numpy(F))
 
 
 def view_method(view: str, privacy: Any = None) -> Method:

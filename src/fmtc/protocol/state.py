@@ -84,6 +84,16 @@ class Ready(ClientState):
     rows: Rows  # expanded, scaled where the run says so, and on a device if there is one
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kept(ClientState):
+    """A client with its model; it may be one of its own."""
+
+    model: Any
+    labels: Array  # n
+    choice: str | None = None  # "federated" (or "public") or "alone", where the client compared the two; stays here
+    home: Any = None  # what folds need of the run, see `protocol.home`
+
+
 def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) -> ClientState:
     """A client at rest, its rows checked for what this run needs."""
     if isinstance(X, np.ndarray):
@@ -93,7 +103,7 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
     if n < needed:
         raise DataError(
             f"silo {client_id!r} has {n} sample{'s' if n != 1 else ''} (n_samples={n}); "
-            f"n_clusters={k} needs at least {needed} rows in every client. "
+            f"n_clusters={k} needs at least {needed} rows in every silo. "
             "Ask for fewer clusters or leave this silo out."
         )
     entries = X.data if sp.issparse(X) else X
@@ -338,14 +348,6 @@ def row_weights(server: ServerState) -> dict[str, float] | None:
 def noted(held: tuple[str, ...], *others: Iterable[str]) -> tuple[str, ...]:
     """Clients that were held, with others; each once, sorted."""
     return tuple(sorted({*held, *(cid for some in others for cid in some)}))
-
-
-def held_at_the_end(server: Server, history: Sequence[Any]) -> Server:
-    """The server after a run: whom it capped in less than half of the rounds, and not in the last, is not held."""
-    capped = [{*one.capped, *one.odd} for one in history]
-    last = set(server.aside).union(*capped[-1:])
-    few = {cid for cid in server.held if 0 < sum(cid in some for some in capped) < len(capped) / 2} - last
-    return replace(server, held=tuple(cid for cid in server.held if cid not in few))
 
 
 def set_aside(server: Server, client_ids: Iterable[str], far: Array) -> tuple[Server, list[str]]:

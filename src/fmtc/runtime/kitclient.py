@@ -84,7 +84,7 @@ class ClientSource:
     epsilon_budget: float | None = None  # most that private runs may ever spend of the rows' privacy; None: no limit
     accept_difference: bool = False  # sums over other clients than before may show one of them: a person has said yes
     n_clusters: int | None = None  # of this client, where it may have fewer than there are concepts; None: as asked
-    rules: dict[str, Any] | None = None  # about answers, as `Policy.to_dict` has it; None: no centre of one row
+    rules: dict[str, Any] | None = None  # about answers, as `Policy.from_dict` reads it; None: no centre of one row
 
     def write(self, kit: Path) -> None:
         """Keep it in the kit, for the processes of a run."""
@@ -196,9 +196,8 @@ class KitClient:
             "client": self._open,
             "table": partial(_Table, self),
             "run": partial(_Run, self),
+            "keys": lambda: self.keys,
         }
-        if self.keys is not None:
-            subjects["keys"] = lambda: self.keys
         store = FolderStore(self.folder, self.method)
         self.node = ClientNode(self.method, self.settings, outbox, subjects, store, self._keep_result)
 

@@ -104,7 +104,7 @@ class RunSpec:
     def from_dict(cls, document: Any, what: Any = "the run") -> RunSpec:
         """Undo `to_dict` or `for_silo`."""
         check_form(what, document, OF_SILO)
-        settings = method_of(document["method"]).read_settings(document["settings"])
+        settings = method_of(document["method"]).settings_type(**document["settings"])
         rest = {name: document[name] for name in OF_COORDINATOR if name in document}
         return cls(
             document["run"], settings, Path(document.get("folder", ".")), **rest, preflight=document["preflight"],

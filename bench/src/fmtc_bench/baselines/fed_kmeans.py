@@ -292,7 +292,7 @@ class FederatedKMeans(FederatedMethod):
     opening = (Start(),)
     loop = Round()
     closing = (Finish(),)
-    settings_type, model_type = FedKMeansSettings, NumberedCenters
+    settings_type, model_types = FedKMeansSettings, (NumberedCenters,)
     client_type, server_type = KMeansClient, KMeansServer
     limited_by = "n_rounds"
     stopping = ("n_rounds", "tol")

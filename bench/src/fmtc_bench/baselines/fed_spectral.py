@@ -371,7 +371,7 @@ class FederatedSpectral(FederatedMethod):
     opening = (*AGREE_ON_ANCHORS, Mass())
     loop = Round()
     closing = (Embed(), StartMeans(), StepMeans(), Finish())
-    settings_type, model_type = FedSpectralSettings, AnchorSpectralModel
+    settings_type, model_types = FedSpectralSettings, (AnchorSpectralModel,)
     client_type, server_type = SpectralClient, SpectralServer
     changeable = ("max_iter", "tol", "n_init")
 

@@ -272,7 +272,7 @@ class FederatedMTSC(FederatedMethod):
     opening = (Prepare(),)
     loop = Round()
     closing = (Finish(),)
-    settings_type, model_type = MTSCSettings, LinearMap
+    settings_type, model_types = MTSCSettings, (LinearMap,)
     client_type, server_type = MTSCClient, MTSCServer
     saved = ("F", "W")
     changeable = ("max_iter", "tol", "n_init")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -227,19 +226,32 @@ def is_partial_order(order: Any, sizes: Mapping[str, int]) -> str | None:
     return None if right else f"does not give each of {k} clusters a number of its own"
 
 
-ORDER = partial(
-    array, "K", "the silo's cluster that takes each common number, -1 for a concept that it lacks",
-    "How its order of cluster sizes compares with that of the others.", kind="int", when="without `privacy`",
-    check=is_partial_order,
-)  # fmt: skip
-PARTIAL = partial(
-    number, "whether silos lack concepts: axes of projections are then concepts", "That a silo lacks one.",
-    kind="flag", when="where silos lack concepts",
-)  # fmt: skip
-FRAME = partial(
-    array, "k k", "common centres, which give each silo's clusters their numbers",
-    "Where the clusters of all silos lie in the common frame.", when='with `privacy="sums"`',
-)  # fmt: skip
+class Numbers(Content):
+    """Which clusters are the same."""
+
+    order: Array | None = array(
+        "K", "the silo's cluster that takes each common number, -1 for a concept that it lacks",
+        "How its order of cluster sizes compares with that of the others.", kind="int", when="without `privacy`",
+        check=is_partial_order,
+    )  # fmt: skip
+    partial: bool | None = number(
+        "whether silos lack concepts: axes of projections are then concepts", "That a silo lacks one.",
+        kind="flag", when="where silos lack concepts",
+    )  # fmt: skip
+    frame: Array | None = array(
+        "k k", "common centres, which give each silo's clusters their numbers",
+        "Where the clusters of all silos lie in the common frame.", when='with `privacy="sums"`',
+    )  # fmt: skip
+
+    def wrong(self) -> str | None:
+        """What no server can mean: numbers of both kinds, or of none."""
+        return "either order or frame must be there" if (self.order is None) == (self.frame is None) else None
+
+
+class Step(Parameters):
+    """Common parameters of a round."""
+
+    step: int = number("which round of the mixture this is", "How far the mixture is.", kind="count")
 
 
 class Settle(Phase):
@@ -251,17 +263,8 @@ class Settle(Phase):
     sums = True
     Answer = Answer
 
-    class Ask(Parameters):
+    class Ask(Numbers, Step):
         """Common parameters, and which clusters are the same."""
-
-        step: int = number("which round of the mixture this is", "How far the mixture is.", kind="count")
-        order: Array | None = ORDER()
-        partial: bool | None = PARTIAL()
-        frame: Array | None = FRAME()
-
-        def wrong(self) -> str | None:
-            """What no server can mean: numbers of both kinds, or of none."""
-            return numbered_twice(self)
 
     def times(self, server: Mixing, settings: Settings) -> int:
         """Until the likelihood hardly changes."""
@@ -320,11 +323,6 @@ def first_statistics(own: Clusters, order: Array) -> Statistics:
     one = np.zeros((len(E), k))
     one[np.arange(len(E)), labels] = 1
     return Statistics(one.sum(axis=0), one.T @ E, np.zeros((k, 0)), np.zeros(E.shape[1]))
-
-
-def numbered_twice(ask: Any) -> str | None:
-    """What is wrong with a question that gives clusters no numbers, or in two ways."""
-    return "either order or frame must be there" if (ask.order is None) == (ask.frame is None) else None
 
 
 def order_of(client: Clustered, ask: Any) -> Array:

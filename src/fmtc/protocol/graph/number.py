@@ -26,7 +26,7 @@ from ..home import WHEN, compares, graph_common, settled
 from ..mixture.em import among
 from ..mixture.state import Concluded, Mixing, common_of
 from ..state import become, input_rows, reached, stream
-from .finish import FRAME, ORDER, PARTIAL, first_statistics, numbered_twice, order_of, settle_pool, widened
+from .finish import Numbers, first_statistics, order_of, settle_pool, widened
 from .state import Clustered, Clusters, Numbered
 
 
@@ -70,12 +70,9 @@ class Number(Phase):
     concludes = True
     Answer: ClassVar[type] = Presence
 
-    class Ask(Content):
+    class Ask(Numbers):
         """Common numbers, and the mixture's last parameters."""
 
-        order: Array | None = ORDER()
-        partial: bool | None = PARTIAL()
-        frame: Array | None = FRAME()
         means: Array | None = array(
             "1 K r", "common means of the concepts among projections", "As in `settle`.", when="after `settle`"
         )
@@ -86,10 +83,6 @@ class Number(Phase):
             "whether the silo compares the common model with one of its own",
             "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
         )  # fmt: skip
-
-        def wrong(self) -> str | None:
-            """What no server can mean: numbers of both kinds, or of none."""
-            return numbered_twice(self)
 
     def asks(self, server: Any, settings: Settings) -> dict[str, Any]:
         """The numbers of each client's clusters, and the parameters of the mixture if there is one."""
@@ -127,7 +120,7 @@ class Number(Phase):
             agreement, misses = _followed(client, client.graph, labels, settings)
         found = become(client, Numbered, model=model, labels=labels, agreement=agreement, misses=misses)
         common = None if ask.means is None else common_of(ask)
-        found = settled(found, ask.compare, lambda one: graph_common(one, common, own.axes), settings)
+        found = settled(found, ask.compare, graph_common(found, common, own.axes), settings)
         return found, present(found)
 
     def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:

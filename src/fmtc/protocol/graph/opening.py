@@ -98,11 +98,7 @@ class Hello(Phase):
             server, said = set_aside(server, ids, far_sizes(sizes))
         rows = sum(answers[cid].n_samples for cid in said)
         scale = float(np.sqrt(rows / sum(answers[cid].sum_of_squares for cid in said)))
-        beta: float | None
-        if settings.rho is None:
-            rho, beta = rho_of(server, settings, m), None
-        else:
-            rho, beta = settings.rho, settings.beta
+        rho, beta = (rho_of(server, settings, m), None) if settings.rho is None else (settings.rho, settings.beta)
         zeros = np.zeros((d, K, m))
         return become(
             server, GraphServer, client_ids=ids, omega=omega, rho=rho, beta=beta, scale=scale, W=zeros, Z=zeros,

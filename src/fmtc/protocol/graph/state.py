@@ -18,7 +18,7 @@ from ...models import GraphModel
 from ...settings import Settings
 from ..base import Array
 from ..mixture.state import Mixing
-from ..state import ClientState, Ready, ServerState, become, reached, with_rows
+from ..state import ClientState, Kept, Ready, ServerState, become, reached, with_rows
 
 # ------------------------------------------------------------------------------------------------------------ client
 
@@ -85,15 +85,11 @@ class Clustered(Past):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Numbered(Past):
-    """A client with its model; it may be one of the mixture view, where the client kept one of its own."""
+class Numbered(Past, Kept):
+    """A client with its model, and what its graph says of the labels."""
 
-    model: Any
-    labels: Array  # n
     agreement: float | None = None  # of the labels with those of the embedding; see `protocol.graph.number`
     misses: bool = False  # whether the graph has clear parts that the labels do not follow
-    choice: str | None = None  # "federated" or "alone", where the client compared the two
-    home: Any = None  # what folds need of the run, see `protocol.home`
 
 
 def placed(client: Any, settings: Settings) -> Placed:

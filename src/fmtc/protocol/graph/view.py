@@ -18,19 +18,18 @@ from dataclasses import replace
 from typing import Any
 
 from ...describe import Atlas
-from ...linalg.arrays import to_numpy
 from ...models import GraphModel
 from ...settings import Settings
 from ..base import Phase, Weights
-from ..method import ClientResult, Method
+from ..method import Method
 from ..outcome import server_atlas
-from ..state import ClientState, ServerState, become, client_weights, held_at_the_end, noted, open_client, width
+from ..state import ClientState, ServerState, become, client_weights, noted, open_client, width
 from ..units import MOMENTS, RESCALE
 from .finish import FINISH, SETTLE
 from .number import NUMBER
 from .opening import HELLO, MEET, PREPARE, PROPOSE
 from .round import ROUND
-from .state import Embedded, Numbered, Prepared
+from .state import Embedded, Prepared
 
 
 class GraphView(Method):
@@ -41,7 +40,7 @@ class GraphView(Method):
     loop: Phase = ROUND
     closing: tuple[Phase, ...] = (FINISH, SETTLE, NUMBER)
     settings_type: type = Settings
-    model_type: Any = GraphModel
+    model_types: tuple[type, ...] = (GraphModel,)
     saved: tuple[str, ...] = ("F", "W", "anchor", "T", "Z")
     changeable: tuple[str, ...] = (
         "max_iter", "tol", "n_init", "labels_from", "final", "kappa", "calibrate",
@@ -73,8 +72,11 @@ class GraphView(Method):
         return replace(server, held=noted(server.held, client_ids))
 
     def ended(self, server: ServerState, history: Sequence[Any]) -> ServerState:
-        """The server after the last phase, which knows who is still held."""
-        return held_at_the_end(server, history)
+        """The server after a run: whom it capped in less than half of the rounds, and not in the last, is not held."""
+        capped = [{*one.capped, *one.odd} for one in history]
+        last = set(server.aside).union(*capped[-1:])
+        few = {cid for cid in server.held if 0 < sum(cid in some for some in capped) < len(capped) / 2} - last
+        return replace(server, held=tuple(cid for cid in server.held if cid not in few))
 
     def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
         """Columns as they came (D) and as they are computed with (d), clusters (k), concepts (K)."""
@@ -106,12 +108,6 @@ class GraphView(Method):
     def atlas(self, server: ServerState, settings: Settings) -> Atlas | None:
         """The concepts by numbers of columns; of sums, those of all clients together."""
         return server_atlas(server, settings)
-
-    def result(self, client: Numbered) -> ClientResult:
-        """Model, labels and embedding of a client after the run."""
-        return ClientResult(
-            client.model, client.labels, to_numpy(client.F), client.agreement, client.misses, client.choice, client.home
-        )
 
 
 def known(**arrays: Any) -> dict[str, Any]:

@@ -11,11 +11,12 @@ import scipy.sparse as sp
 
 from ...mixture import personal
 from ...mixture.steps import SMALLEST_SHARE
-from ...models import Frame, MixtureModel
+from ...models import Frame, MixtureModel, Units
+from ...refit import MixtureCommon
 from ...settings import Settings
 from ..base import Answers, Array, Nothing, Phase, array, number
 from ..graph.number import SHARES, Presence, present, with_presence
-from ..home import WHEN, compares, mixture_common, settled
+from ..home import WHEN, compares, settled
 from ..state import become, reached
 from .em import Ask as Parameters
 from .em import asked, is_order, pool_of, statistics_of
@@ -63,8 +64,9 @@ class Conclude(Phase):
         if not client.on_trial and len(np.unique(labels)) < client.k:
             _warn_of_equal_rows(client)
         found = become(client, Concluded, model=model, labels=labels)
-        common = common.ordered(order)  # numbers of folds are those of the model
-        found = settled(found, ask.compare, lambda one: mixture_common(one, common), settings)
+        units = Units(scaling=client.scaling, axes=client.axes, origin=client.origin)
+        known = MixtureCommon(units, common.ordered(order), ~model.lacks)  # numbers of folds are those of the model
+        found = settled(found, ask.compare, known, settings)
         return found, present(found)
 
     def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:

@@ -16,8 +16,8 @@ from ...mixture.pooling import Pool, added, pooled, pulls, weighted
 from ...mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
 from ...privacy.rules import MixtureSums
 from ...settings import EM_ROUNDS, EM_TOL, Settings
-from ..base import RESTARTS, Answers, Array, Content, Phase, above, array, how_many
-from ..state import RoundReport, heard, noted, reached, row_weights
+from ..base import RESTARTS, Answers, Array, Content, Phase, above, array, entries, how_many, pack
+from ..state import RoundReport, become, heard, noted, reached, row_weights
 from .opening import SAMPLE, sampled
 from .state import Counted, Mixture, MixtureServer, Tallied, category_levels, common_of, counted, stacked
 
@@ -107,10 +107,7 @@ class Answer(Content):
 
 def asked(mixture: Mixture) -> Ask:
     """The question of a round."""
-    return Ask(
-        keep=mixture.keep, means=mixture.means, covariance=mixture.covariance, shares=mixture.shares,
-        spread=mixture.spread, drift=mixture.drift, profiles=mixture.profiles if mixture.profiles.shape[2] else None,
-    )  # fmt: skip
+    return become(mixture, Ask, profiles=mixture.profiles if mixture.profiles.shape[2] else None)
 
 
 def among(common: Common, has: Array | None) -> Common:
@@ -134,18 +131,10 @@ def one_round(
         after.append(statistics)
         sums.append(part)
     triangle = np.tril_indices(cells.r)
-    categories = bool(cells.levels)
-    return after, Answer(
-        counts=_stacked(sums, "counts"), weights=_stacked(sums, "weights"), means=_stacked(sums, "means"),
-        scatter=np.array([part.scatter[triangle] for part in sums]), spread=_stacked(sums, "spread"),
-        drift=_stacked(sums, "drift"), score=_stacked(sums, "score"),
-        level_weights=_stacked(sums, "level_weights") if categories else None,
-        levels=_stacked(sums, "levels") if categories else None,
-    )  # fmt: skip
-
-
-def _stacked(parts: list[Sums], name: str) -> Array:
-    return np.array([getattr(part, name) for part in parts])
+    said = {name: np.array([getattr(part, name) for part in sums]) for name in entries(Answer)}
+    if not cells.levels:
+        del said["level_weights"], said["levels"]
+    return after, Answer(**said | {"scatter": np.array([part.scatter[triangle] for part in sums])})
 
 
 def next_round(
@@ -191,13 +180,8 @@ def _unpacked(answer: Answer, s: int) -> Sums:
     scatter = np.zeros((r, r))
     scatter[np.tril_indices(r)] = answer.scatter[s]
     scatter += np.tril(scatter, -1).T
-    empty = np.zeros((k, 0))
-    return Sums(
-        answer.counts[s], answer.weights[s], answer.means[s], scatter,
-        empty if answer.level_weights is None else answer.level_weights[s],
-        empty if answer.levels is None else answer.levels[s],
-        answer.spread[s], answer.drift[s], answer.score[s],
-    )  # fmt: skip
+    said = {name: value[s] for name, value in pack(answer).items()}
+    return Sums(**dict.fromkeys(("level_weights", "levels"), np.zeros((k, 0))) | said | {"scatter": scatter})
 
 
 def known_parameters(

@@ -14,7 +14,7 @@ from ...mixture.steps import Common, Statistics
 from ...models import Frame
 from ...settings import Settings
 from ..base import Array
-from ..state import ClientState, ServerState, become
+from ..state import ClientState, Kept, ServerState, become
 
 # ------------------------------------------------------------------------------------------------------------ client
 
@@ -46,22 +46,14 @@ class Counted(Reading, Tallied):
 
 def counted(client: Reading, own: list[Statistics], starts: Array, round_no: int) -> Counted:
     """The client after an E-step of some starts."""
-    found = {
-        "counts": [one.counts for one in own], "sums": [one.sums for one in own],
-        "tallies": [one.levels for one in own], "shifts": [one.shift for one in own],
-    }  # fmt: skip
-    arrays = {name: np.array(parts) for name, parts in found.items()}
+    kept = {"counts": "counts", "sums": "sums", "tallies": "levels", "shifts": "shift"}
+    arrays = {name: np.array([getattr(one, of) for one in own]) for name, of in kept.items()}
     return become(client, Counted, starts=starts, round_no=round_no, **arrays)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Concluded(Counted):
-    """A client with its model; it may be one of its own."""
-
-    model: Any
-    labels: Array  # n
-    choice: str | None = None  # "federated" or "alone", where the client compared the two
-    home: Any = None  # what folds need of the run, see `protocol.home`
+class Concluded(Counted, Kept):
+    """A client with its model."""
 
 
 def category_levels(axes: Array | None, settings: Settings) -> tuple[int, ...]:

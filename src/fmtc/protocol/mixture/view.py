@@ -18,13 +18,12 @@ from ...models import MixtureModel
 from ...settings import Settings
 from ..base import Phase
 from ..graph.view import GraphView, known
-from ..method import ClientResult
 from ..state import ClientState, become
 from ..units import MOMENTS, RESCALE
 from .conclude import CONCLUDE
 from .em import EM, em_stops
 from .opening import AXES, COORDINATES, SEED
-from .state import Concluded, Counted, MixtureServer, Reading, Tallied
+from .state import Counted, MixtureServer, Reading, Tallied
 
 
 class MixtureView(GraphView):
@@ -34,7 +33,7 @@ class MixtureView(GraphView):
     opening: tuple[Phase, ...] = (MOMENTS, RESCALE, AXES, COORDINATES, SEED)
     loop: Phase = EM
     closing = (CONCLUDE,)
-    model_type: Any = MixtureModel
+    model_types = (MixtureModel,)
     saved = ("starts", "counts", "sums", "tallies", "shifts")
     changeable = ("max_iter", "tol", "calibrate")
     view: str | None = "mixture"
@@ -52,10 +51,6 @@ class MixtureView(GraphView):
         mixture = server.mixture.best(1)
         found = {"means": mixture.means[0], "covariance": mixture.covariance[0]}
         return found | known(kappa=server.kappa, influence=server.influence)
-
-    def result(self, client: Concluded) -> ClientResult:  # type: ignore[override]
-        """Model and labels of a client after the run."""
-        return ClientResult(client.model, client.labels, choice=client.choice, home=client.home)
 
 
 METHOD = MixtureView()

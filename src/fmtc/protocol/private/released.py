@@ -48,11 +48,6 @@ def read_radius(public: Public, total: Array) -> Public:
     return replace(public, radius=float(2 * 2 ** (-(b + 0.5) / 2)))
 
 
-def _mean(public: Public) -> Array:
-    assert public.mean is not None
-    return public.mean
-
-
 def unpacked(total: Array, d: int) -> Array:
     """The matrix whose triangle the stage `gram` released."""
     G = np.zeros((d, d))
@@ -71,7 +66,7 @@ def read_gram(public: Public, total: Array, n: float, sd: float, k: int) -> tupl
     variances : array of shape (r,)
         Of the coordinates before they are shortened, for the start of the anchors.
     """
-    d = len(_mean(public))
+    d = len(public.mean)
     values, U = np.linalg.eigh(unpacked(total, d))
     values, U = values[::-1], U[:, ::-1]
     edge = EDGE * sd * sqrt(2 * d)
@@ -199,35 +194,28 @@ def clusters_of_anchors(cells: Cells, links: Array, sd: float, n: float, k: int,
 # ---------------------------------------------------------------------------------------------------------- mixture
 
 
-@dataclass(frozen=True)
-class MixtureState:
-    """A mixture with one shape for all components, in coordinates."""
-
-    means: Array  # k x r
-    precision: Array  # r x r
-    shares: Array  # k
-
-
-def first_mixture(cells: Cells, second: Array, n: float, k: int, seed: int) -> MixtureState:
+def first_mixture(public: Public, cells: Cells, second: Array, n: float, k: int, seed: int) -> Public:
     """A start for the mixture: weighted k-means of the cells of one step with several anchors for each component."""
     lives = cells.lives if cells.lives.sum() >= k else np.ones_like(cells.lives)
     C, counts = cells.centers[lives], cells.counts[lives]
     means, labels = weighted_kmeans(C, counts, k, seed)
     if len(means) < k:
         means = np.vstack([means, np.zeros((k - len(means), means.shape[1]))])
-    return _mixture(means, np.bincount(labels, weights=counts, minlength=k), second, n)
+    return _mixture(public, means, np.bincount(labels, weights=counts, minlength=k), second, n)
 
 
-def next_mixture(cells: Cells, second: Array, n: float, sd: float) -> MixtureState:
-    """The mixture after one released step; a component without rows keeps its place, and a count of noise."""
-    return _mixture(cells.centers, np.maximum(cells.counts, 2 * sd), second, n)
+def next_mixture(public: Public, cells: Cells, second: Array, n: float, sd: float) -> Public:
+    """The mixture after one released step, the largest component first; one without rows keeps a count of noise."""
+    found = _mixture(public, cells.centers, np.maximum(cells.counts, 2 * sd), second, n)
+    order = np.argsort(-found.shares, kind="stable")
+    return replace(found, centers=found.centers[order], shares=found.shares[order])
 
 
-def _mixture(means: Array, counts: Array, second: Array, n: float) -> MixtureState:
-    """The common covariance is what the released second moments leave for rows about the means: it costs nothing."""
+def _mixture(public: Public, means: Array, counts: Array, second: Array, n: float) -> Public:
+    """One shape for all components: what the released second moments leave for rows about the means costs nothing."""
     counts = np.maximum(counts, 1.0)
     shares = counts / counts.sum()
     within = np.diag(second) - (means.T * shares) @ means
     values, U = np.linalg.eigh((within + within.T) / 2)
     values = np.maximum(values, LEAST_VARIANCE * second.mean())
-    return MixtureState(means, (U / values) @ U.T, shares)
+    return replace(public, centers=means, precision=(U / values) @ U.T, shares=shares)

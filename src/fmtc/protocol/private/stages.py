@@ -80,17 +80,17 @@ def gram_of(X: Array, public: Public) -> Array:
 def anchor_of(X: Array, public: Public) -> Array:
     """Coordinates and 1/2 into the row of the nearest anchor: |e|² + 1/4 <= 1.25."""
     E = coordinates(X, public)
-    one = np.zeros((len(E), len(_centers(public))))
-    one[np.arange(len(E)), nearest(E, _centers(public), 1)[:, 0]] = 1
+    one = np.zeros((len(E), len(public.centers)))
+    one[np.arange(len(E)), nearest(E, public.centers, 1)[:, 0]] = 1
     return np.column_stack([one.T @ E, HALF * one.sum(axis=0)]).ravel()
 
 
 def link_of(X: Array, public: Public) -> Array:
     """1 in the cell of the two nearest anchors: length 1; nothing if there is one anchor only."""
-    K = len(_centers(public))
+    K = len(public.centers)
     if K < 2:
         return np.zeros(0)
-    pair = np.sort(nearest(coordinates(X, public), _centers(public), 2), axis=1)
+    pair = np.sort(nearest(coordinates(X, public), public.centers, 2), axis=1)
     below, above = pair[:, 0], pair[:, 1]
     return np.bincount(above * (above - 1) // 2 + below, minlength=K * (K - 1) // 2).astype(np.float64)
 
@@ -104,25 +104,19 @@ def mixture_of(X: Array, public: Public) -> Array:
 
 def posterior(E: Array, public: Public) -> Array:
     """Probability of each component of a mixture with one shape for all; rows sum to 1, whatever the state."""
-    assert public.precision is not None and public.shares is not None
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        V = public.precision @ _centers(public).T
-        score = E @ V - 0.5 * (_centers(public).T * V).sum(axis=0) + np.log(np.maximum(public.shares, 1e-300))
+        V = public.precision @ public.centers.T
+        score = E @ V - 0.5 * (public.centers.T * V).sum(axis=0) + np.log(np.maximum(public.shares, 1e-300))
         score = np.nan_to_num(score, nan=-1e300, posinf=1e300, neginf=-1e300)
         P = np.exp(np.maximum(score - score.max(axis=1, keepdims=True), -700.0))
     return P / P.sum(axis=1, keepdims=True) * (1 - 1e-12)
-
-
-def _centers(public: Public) -> Array:
-    assert public.centers is not None
-    return public.centers
 
 
 _CELLS = ("mean", "radius", "basis", "size", "centers")
 
 
 def _cells(public: Public) -> int:
-    K, r = _centers(public).shape
+    K, r = public.centers.shape
     return K * (r + 1)
 
 
@@ -137,7 +131,7 @@ STAGES: tuple[Stage, ...] = (
     _anchor_stage("anchors1", 0.115),
     _anchor_stage("anchors2", 0.115),
     _anchor_stage("anchors3", 0.23),
-    Stage("links", 0.28, 1.0, _CELLS, link_of, lambda p: len(_centers(p)) * (len(_centers(p)) - 1) // 2),
+    Stage("links", 0.28, 1.0, _CELLS, link_of, lambda p: len(p.centers) * (len(p.centers) - 1) // 2),
 )
 
 EM_STEPS = 3  # of the private mixture

@@ -37,8 +37,8 @@ from ...refit import Refitted, Silo, numbered, refit
 from ...settings import Settings
 from ..base import Answers, Array, Content, Nothing, Phase, Weights, above, array, number
 from ..graph.view import known
-from ..method import ClientResult, Method
-from ..state import Cards, ClientState, RoundReport, become, refuse_weights
+from ..method import Method
+from ..state import Cards, ClientState, Kept, RoundReport, become, refuse_weights
 from ..sums.cards import CARDS, ROSTER
 from ..sums.masking import Masking
 from ..sums.view import refuse_few
@@ -48,15 +48,6 @@ from .stages import MIXTURE_STAGES, STAGES, Stage
 LARGEST_RELEASE = 2**20  # numbers of one stage; what rounding adds to a sensitivity is counted for so many
 NO_BOX = Box(np.empty(0), np.empty(0))  # the server needs no bounds
 MIXTURE_CLUSTERS = 7  # up to so many clusters "auto" takes the mixture, beyond the anchors; see docs/privacy.md
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settled(ClientState):
-    """A client with its model."""
-
-    model: AnchorModel | GraphModel
-    labels: Array  # n
-    choice: str  # "public" or "alone"; stays here
 
 
 @dataclass(frozen=True)
@@ -71,7 +62,7 @@ class PrivateServer:
     planned: bool = True  # whether a run of too few rows for its epsilon ends; an audit needs no useful clusters
     n_samples: float = 0.0  # with noise
     public: Public = field(default_factory=lambda: Public(NO_BOX))
-    variances: Array | None = None  # r, of coordinates; from `gram` on
+    variances: Any = None  # r, of coordinates; from `gram` on
     cells: released.Cells | None = None  # the last step of k-means
     clusters: Array | None = None  # K, of the public centers, at the end
 
@@ -223,11 +214,12 @@ def _reduce_gram(server: PrivateServer, total: Array, sd: float, settings: Setti
 
 
 def _reduce_anchors(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
-    cells = _read_cells(server, total, sd)
+    cells = released.read_cells(total, server.public.centers, sd)
     if server.kind == "mixture":
-        found = released.first_mixture(cells, _second(server), server.n_samples, settings.n_clusters, settings.seed)
-        public = replace(server.public, centers=found.means, precision=found.precision, shares=found.shares)
-        return replace(server, public=public)
+        n, k = server.n_samples, settings.n_clusters
+        return replace(
+            server, public=released.first_mixture(server.public, cells, _second(server), n, k, settings.seed)
+        )
     centers = cells.centers if phase is ANCHORS[-1] else released.revived(cells, settings.seed)
     return replace(server, public=replace(server.public, centers=centers), cells=cells)
 
@@ -244,24 +236,18 @@ def _reduce_links(server: PrivateServer, total: Array, sd: float, settings: Sett
 
 
 def _reduce_mixture(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
-    found = released.next_mixture(_read_cells(server, total, sd), _second(server), server.n_samples, sd)
-    order = np.argsort(-found.shares, kind="stable")
-    public = replace(server.public, centers=found.means[order], precision=found.precision, shares=found.shares[order])
+    cells = released.read_cells(total, server.public.centers, sd)
+    public = released.next_mixture(server.public, cells, _second(server), server.n_samples, sd)
     return replace(
-        server, public=public, clusters=np.arange(len(order)),
+        server, public=public, clusters=np.arange(len(public.centers)),
         why=f"a mixture with one shape for all clusters, of about {server.n_samples:.0f} rows",
     )  # fmt: skip
 
 
-def _read_cells(server: PrivateServer, total: Array, sd: float) -> released.Cells:
-    assert server.public.centers is not None
-    return released.read_cells(total, server.public.centers, sd)
-
-
 def _second(server: PrivateServer) -> Array:
     """Mean squares of the coordinates as the stages see them."""
-    assert server.variances is not None
-    return server.variances / server.public.size**2
+    second: Array = server.variances / server.public.size**2
+    return second
 
 
 _REDUCED = {
@@ -310,16 +296,15 @@ class Home(Phase):
         model = public_model(client, public, ask.clusters)
         if keeps(client, model, settings):
             model = personal(client, model, settings)
-            return become(client, Settled, model=model, labels=model.assign(client.X), choice="public"), Nothing()
+            return become(client, Kept, model=model, labels=model.assign(client.X), choice="public"), Nothing()
         own = alone(client.client_id, client.X, settings)
         own = numbered(own, model.assign(client.X), client.k)  # as far as it can, numbers mean the same
-        return become(client, Settled, model=own.model, labels=own.labels, choice="alone"), Nothing()
+        return become(client, Kept, model=own.model, labels=own.labels, choice="alone"), Nothing()
 
 
 def public_model(client: ClientState, public: Public, clusters: Array) -> AnchorModel:
     """The public model with the client's own width of an anchor, which only its probabilities need."""
     E = coordinates(client.X, public)
-    assert public.centers is not None and public.mean is not None and public.basis is not None
     box = public.box
     levels = np.array(box.levels, np.int64) if box.levels else None
     return AnchorModel(
@@ -408,7 +393,7 @@ class Anchors(Method):
                 f"record leak; use a delta below {1 / max(n, 1):.1g}."
             )
         if n <= k:
-            raise DataError(f"silo {client_id!r} has {n} rows; n_clusters={k} needs at least {k + 1} in every client.")
+            raise DataError(f"silo {client_id!r} has {n} rows; n_clusters={k} needs at least {k + 1} in every silo.")
         client = ClientState(client_id, np.ascontiguousarray(X), settings.n_clusters)
         box_of(client, settings)  # refuses bounds that do not fit
         return client
@@ -434,10 +419,6 @@ class Anchors(Method):
         """The public model."""
         public = server.public
         return known(mean=public.mean, basis=public.basis, centers=public.centers, clusters=server.clusters)
-
-    def result(self, client: Settled) -> ClientResult:
-        """Model and labels of a client after the run."""
-        return ClientResult(client.model, client.labels, choice=client.choice)
 
 
 MASKED: dict[Phase, Masking] = {

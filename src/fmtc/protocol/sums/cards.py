@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import RefusedError, TrustError
 from ...privacy.protection import Protection
 from ..base import Answers, Array, Content, Nothing, Phase, array, number
-from ..state import Cards
+from ..state import Cards, become
 
 CODE = 16  # hexadecimal digits of a roster code
 
@@ -84,11 +84,7 @@ class Roster(Phase):
 
     def ask(self, server: Any, settings: Any) -> Ask:
         """All cards."""
-        cards = server.cards
-        return self.Ask(
-            names=json.dumps(cards.names), keys=cards.keys, certificates=cards.certificates,
-            signatures=cards.signatures, lengths=cards.lengths,
-        )  # fmt: skip
+        return become(server.cards, self.Ask, names=json.dumps(server.cards.names))
 
     def reply(self, keys: Any, ask: Ask, settings: Any, round_no: int) -> tuple[Any, Answer]:
         """Check every card."""
@@ -115,23 +111,17 @@ def shown_cards(ask: Any) -> Mapping[str, Card]:
     """The cards in a question, by name."""
     try:
         names = json.loads(ask.names)
-        lengths = [(int(c), int(s)) for c, s in ask.lengths]
-        listed = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    except (ValueError, TypeError):
-        listed = False
-    if not listed or len(names) != len(ask.keys) or len(lengths) != len(names) or min(map(min, lengths), default=0) < 1:
+    except ValueError:
+        names = None
+    parts, sizes = (ask.certificates, ask.signatures), ask.lengths.T.tolist()
+    fits = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    fits = fits and len(names) == len(ask.keys) == len(ask.lengths) > 0
+    if not fits or any(min(size) < 1 or sum(size) != len(part) for part, size in zip(parts, sizes, strict=True)):
         raise RefusedError("roster: the cards cannot be read")
     if sorted(set(names)) != names:
         raise RefusedError("roster: names are not in order, or one is there twice")
-    if sum(c for c, _ in lengths) != len(ask.certificates) or sum(s for _, s in lengths) != len(ask.signatures):
-        raise RefusedError("roster: the cards cannot be read")
-    cards, c0, s0 = {}, 0, 0
-    for name, key, (c, s) in zip(names, ask.keys, lengths, strict=True):
-        cards[name] = Card(
-            key.tobytes(), ask.certificates[c0 : c0 + c].tobytes(), ask.signatures[s0 : s0 + s].tobytes()
-        )
-        c0, s0 = c0 + c, s0 + s
-    return cards
+    each = (np.split(part, np.cumsum(size)[:-1]) for part, size in zip(parts, sizes, strict=True))
+    return {name: Card(*(part.tobytes() for part in card)) for name, *card in zip(names, ask.keys, *each, strict=True)}
 
 
 def _bytes(data: bytes) -> Array:

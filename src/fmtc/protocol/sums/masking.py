@@ -78,10 +78,6 @@ class Masking(Phase):
         if len(answer.words) != (n_numbers(layout) + 1) * self.inner.limbs:
             raise RefusedError(f"{self.name}: words does not hold what layout says")
 
-    def check_plain(self, answer: Any, ask: Any, sizes: Mapping[str, int]) -> None:
-        """Raise `RefusedError` where an answer is not what the phase declares, before it is masked."""
-        self.inner.check_answer(answer, ask, sizes)
-
     def reduce(self, server: Any, answers: Answers, settings: Any) -> Any:
         """Open the sum, and hand it to the phase."""
         absent = sorted(set(server.client_ids) - set(answers))
@@ -110,7 +106,7 @@ def read_layout(text: str, phase: Phase) -> Layout:
     for name, shape in layout:
         if name not in declared or len(shape) != len(declared[name].shape or ()) or min(shape, default=1) < 0:
             raise RefusedError(f"{phase.name}: layout names {name!r} of shape {shape}, which is not declared")
-    lacking = [name for name, entry in declared.items() if not entry.optional and name not in dict(layout)]
+    lacking = [name for name, entry in declared.items() if not entry.when and name not in dict(layout)]
     if lacking or len(dict(layout)) < len(layout):
         raise RefusedError(f"{phase.name}: layout lacks {', '.join(lacking) or 'nothing, and names a field twice'}")
     return layout
