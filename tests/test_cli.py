@@ -27,7 +27,7 @@ from tests.views import FEW, graph_view
 
 import fmtc
 from fmtc import FMTC, Graph, errors
-from fmtc.artifacts.runs import EXTRAS, REPORT_FORMAT
+from fmtc.artifacts.runs import EXTRAS, OF_SILOS
 from fmtc.artifacts.states import flatten
 from fmtc.cli import main_group
 from fmtc.cli.flags import n_clusters, quiet
@@ -156,7 +156,7 @@ def test_report_has_what_a_page_needs(home, silos):
     report = json.loads((home / "run" / "report.json").read_text())
     history = json.loads((home / "run" / "history.json").read_text())
     assert report["kind"] == "fmtc report"
-    assert report["schema"] == REPORT_FORMAT
+    assert report["schema"] == OF_SILOS.version
     assert [line["round_no"] for line in history] == list(range(1, report["n_iter"] + 1))
     assert report["files"] == [str(home / f"{name}.csv") for name in ("north", "south", "west")]  # as they were given
     assert report["settings"]["n_clusters"] == 3

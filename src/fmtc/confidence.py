@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InputError
+from .errors import InputError, plural
 from .kernels.ranks import count_test, low_test, stouffer
 from .models import ClientModel
 
@@ -34,7 +34,7 @@ class SiloDrift:
         few = f"; with fewer than {FEW} rows only large changes show" if self.n < FEW else ""
         return (
             f"{self.silo}: {self.verdict} (p = {_short(self.p_value)}; {100 * self.share_low:.0f} % of "
-            f"{self.n:,} row{'s' if self.n != 1 else ''} fit badly, {100 * self.expected:.0f} % expected{few})"
+            f"{plural(self.n, 'row')} fit badly, {100 * self.expected:.0f} % expected{few})"
         )
 
 

@@ -188,6 +188,11 @@ def nearest_names(name: str, names: Iterable[str]) -> str:
     return f"did you mean {' or '.join(map(repr, near))}?" if near else f"there is {listed(names)}."
 
 
+def plural(count: int, noun: str) -> str:
+    """A count and its noun, such as: 1 silo, 2,000 rows."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def joined(items: Sequence[str], separator: str = ", ", noun: str = "") -> str:
     """The first few items, and how many more there are."""
     more = [f"and {len(items) - SHOWN} more{noun}"] if len(items) > SHOWN else []

@@ -20,22 +20,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from .advice import Advice, ask_locally, check_search, number_of_clusters
 from .artifacts.models import write_model
+from .artifacts.published import write_kit
 from .confidence import LEVEL, Drift, silo_drift, together
-from .describe import (
-    Atlas,
-    Explanation,
-    Features,
-    Lookup,
-    RowExplanation,
-    draw_models,
-    empty_clusters_sentence,
-    explain_row,
-    explain_silos,
-    held_words,
-    missed_words,
-    presence_of,
-    strangers_sentence,
-)
+from .describe import Atlas, Explanation, Features, RowExplanation
+from .describe.atlas import draw_models, presence_of
+from .describe.clusters import explain_silos
+from .describe.features import Lookup
+from .describe.reasons import explain_row
+from .describe.words import empty_clusters_sentence, held_words, missed_words, strangers_sentence
 from .errors import DataError, InputError, NotFiniteError, RowsWarning
 from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity
@@ -673,16 +665,17 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         y : ignored
         """
         check_is_fitted(self)
-        graph, shares = self.graph or Graph(), []
+        shares = []
         for cid, (Xt, _) in self._parts(X, silos, reset=False).items():
             if Xt.shape[0] < 2:
                 raise DataError(f"silo {cid!r} has {Xt.shape[0]} row; score needs at least 2 rows of each silo")
-            model = self._models[cid]
-            affinity = knn_affinity(
-                model.scaled(Xt), graph.n_neighbors, graph.bandwidth, nonmutual_weight=graph.nonmutual_weight
-            )
-            shares.append(association(affinity, model.assign(Xt), self._k))
+            shares.append(association(self._neighbors(cid, Xt), self._models[cid].assign(Xt), self._k))
         return float(np.mean(shares))
+
+    def _neighbors(self, cid: str, X: Any) -> sp.csr_array:
+        """Affinities of neighbours among rows of a silo, in the units that its model looks at."""
+        graph, X = self.graph or Graph(), self._models[cid].scaled(X)
+        return knn_affinity(X, graph.n_neighbors, graph.bandwidth, nonmutual_weight=graph.nonmutual_weight)
 
     # ------------------------------------------------------------------------------------------ what they are
 
@@ -914,10 +907,8 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         >>> bool((same.predict(X) == model.labels_).all())
         True
         """
-        from .loading import saved_model
-
         check_is_fitted(self)
-        return write_model(Path(path), saved_model(self), overwrite=overwrite)
+        return write_model(Path(path), self, overwrite=overwrite)
 
     # --------------------------------------------------------------------------------------------- after the run
 
@@ -952,10 +943,10 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         ...     sorted(file.name for file in model.publish(folder + "/kit").iterdir())
         ['join.json', 'join.safetensors']
         """
-        from .later.publish import publish
+        from .later.publish import kit_of
 
         check_is_fitted(self)
-        return publish(self, path, names, overwrite)
+        return write_kit(Path(path), kit_of(self, names), overwrite=overwrite)
 
     def update(self, X: Any, *, silos: Any = None, keep_last: int | None = None) -> Self:
         """Continue with new rows of some silos: a quarter of the rounds, and clusters keep their numbers.

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .artifacts.models import MODEL_FILE, SavedModel, current_settings, read_model
-from .artifacts.published import JoinKit
 from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
 from .describe import Atlas
 from .errors import FileError
@@ -53,50 +49,28 @@ def load(path: str | Path) -> FMTC:
         path /= "model"
     saved = read_model(path)
     k = next(iter(saved.clients.values())).k
-    return _restored(read_settings(path / MODEL_FILE, saved.params, k), saved)
+    return _restored(read_settings(path / MODEL_FILE, saved.about["params"], k), saved)
 
 
 def _restored(model: FMTC, saved: SavedModel) -> FMTC:
     """An estimator with what a folder holds of a fitted one."""
-    take_columns(model, saved)
-    told = {cid: list(said) for cid, said in saved.told.items()}
-    model._fitted = Fitted(saved.clients, dict(saved.presence), told, saved.shared)
-    history = tuple(RoundRecord.from_dict(line) for line in saved.history)
-    result = RunRecord(history, saved.converged, saved.stopped_because, held=tuple(saved.held), shared=saved.shared)
-    model._remember(result, saved.n_iter)
+    about = saved.about
+    saved.columns.tell(model)
+    model._fitted = Fitted(saved.clients, saved.presence, saved.told, saved.shared)
+    history = tuple(RoundRecord.from_dict(line) for line in about["history"])
+    held, shared = tuple(about["held"]), saved.shared
+    result = RunRecord(history, about["converged"], about["stopped_because"], held=held, shared=shared)
+    model._remember(result, about["n_iter"])
     return model
 
 
-def take_columns(model: FMTC, saved: SavedModel | JoinKit) -> None:
-    """Give an estimator what a folder says of the columns."""
-    model.n_features_in_ = saved.n_features
-    if saved.feature_names is not None:
-        model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
-    if saved.schema is not None:
-        model.schema_ = saved.schema
-    if saved.text is not None:
-        model.text_recipe_ = saved.text
-
-
-def saved_model(model: FMTC) -> SavedModel:
-    """What a folder keeps of a fitted estimator."""
-    found, went = model._fitted, model.run_
-    return SavedModel(
-        params=model._params(),
-        clients=found.models,
-        n_features=model.n_features_in_,
-        feature_names=getattr(model, "feature_names_in_", None),
-        text=getattr(model, "text_recipe_", None),
-        n_iter=model.n_iter_,
-        converged=went.converged,
-        stopped_because=went.stopped_because,
-        history=[asdict(record) for record in went.rounds],
-        schema=getattr(model, "schema_", None),
-        presence=found.presence,
-        told=found.told,
-        held=went.held,
-        shared=found.shared,
-    )
+def load_run(path: str | Path) -> FMTC:
+    """`load` of the folder of a run or of a model; the model also knows what stands beside it about its columns."""
+    folder = Path(path)
+    model = load(model_folder(folder))
+    if (schema := schema_of(model, folder)) is not None:
+        model.schema_ = schema
+    return model
 
 
 def load_atlas(path: str | Path) -> Atlas:
@@ -132,13 +106,9 @@ def load_atlas(path: str | Path) -> Atlas:
     if atlas is None and (folder / "consensus.safetensors").is_file():
         raise FileError(f"{folder} has no atlas: it was written by an older version of fmtc, or of a run without one")
     if atlas is None:
-        model = load(model_folder(folder))
-        if (schema := schema_of(model, folder)) is not None:
-            model.schema_ = schema
-        atlas = model.atlas_
+        atlas = load_run(folder).atlas_
     kept = read_explanation(folder)
-    explained = kept.clusters if kept else ()
-    return atlas.renamed({one.cluster: one.name for one in explained})
+    return atlas.renamed({one.cluster: one.name for one in kept.clusters} if kept else {})
 
 
 def read_settings(file: Path, settings: Mapping[str, Any], k: int | None = None) -> FMTC:
@@ -159,4 +129,4 @@ def read_settings(file: Path, settings: Mapping[str, Any], k: int | None = None)
     return model
 
 
-__all__ = ["load", "load_atlas", "read_settings"]
+__all__ = ["load", "load_atlas", "load_run", "read_settings"]

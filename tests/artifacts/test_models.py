@@ -17,7 +17,7 @@ from tests.views import FEW, graph_view
 import fmtc
 from fmtc import Graph
 from fmtc.artifacts.files import read_tensors, write_tensors
-from fmtc.artifacts.models import MODEL_FORMAT
+from fmtc.artifacts.models import MODEL
 from fmtc.artifacts.onnx import export_onnx
 from fmtc.errors import FileError
 
@@ -202,7 +202,7 @@ DAMAGE = {  # what is done to the folder, and the file that the error names
     "not text": (lambda folder: (folder / "model.json").write_bytes(b"\xff\xfe\x00"), "model.json"),
     "a list": (lambda folder: (folder / "model.json").write_text("[1]"), "model.json"),
     "other kind": (edit(kind="recipe"), "'recipe'"),
-    "newer": (edit(schema=MODEL_FORMAT + 1), str(MODEL_FORMAT + 1)),
+    "newer": (edit(schema=MODEL.version + 1), str(MODEL.version + 1)),
     "older": (edit(schema=1), "older fmtc"),
     "no schema": (edit(schema=...), "model.json"),
     "no params": (edit(params=...), "model.json"),

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 import numpy as np
@@ -26,6 +26,19 @@ from ..errors import FileError, FmtcError, InputError, WriteError
 
 Array = np.ndarray
 Content = TypeVar("Content")
+
+
+class Kind(NamedTuple):
+    """What a document says of itself: what it is, in which format; the oldest that is read."""
+
+    name: str
+    version: int
+    oldest: int | None = None
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """What a document of this kind begins with."""
+        return {"kind": self.name, "schema": self.version}
 
 
 def file_name(client_id: str) -> str:
@@ -216,9 +229,11 @@ def read_file(
         raise error(f"{path} {what}: {(str(failure) or type(failure).__name__).splitlines()[0]}") from None
 
 
-def read_json(path: Path, form: Any = None) -> Any:
+def read_json(path: Path, form: Any = None, *, kind: Kind | None = None) -> Any:
     """Content of a JSON file, or a `FileError` that says what is wrong with it; `form` as in `check_form`."""
     content = read_file(path, lambda content: json.loads(content.decode("utf-8")))
+    if kind is not None:
+        check_schema(path, content, *kind)
     if form is not None:
         check_form(path, content, form)
     return content
@@ -250,7 +265,7 @@ def _digest(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+def read_tensors(path: Path, kind: Kind | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
     """Arrays and description of `write_tensors`, or a `FileError` that says what is wrong."""
     try:
         with safe_open(path, framework="numpy") as file:
@@ -264,10 +279,12 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         raise FileError(f"{path} is a safetensors file, but fmtc did not write it")
     if about.pop("sha256", None) != _digest(arrays, about):
         raise FileError(f"{path} is damaged: its checksum differs")
+    if kind is not None:
+        check_schema(path, about, *kind)
     return arrays, about
 
 
-def check_schema(path: Path, about: Any, kind: str, version: int, *, oldest: int | None = None) -> None:
+def check_schema(path: Path, about: Any, kind: str, version: int, oldest: int | None = None) -> None:
     """Raise `FileError` for a file of another kind, or in a format that this fmtc does not read."""
     if not isinstance(about, Mapping):
         raise FileError(f"{path} is damaged: it does not hold a {kind}")

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import DataError, FileError
-from ..schema import Schema
-from ..tables import TextRecipe
+from ..errors import FileError
+from .columns import COLUMNS, KnownColumns
 from .files import (
     COUNT,
     NUMBER,
-    check_form,
-    check_schema,
+    Kind,
     file_names,
-    form_of,
     jsonable,
     new_folder,
     read_json,
@@ -31,13 +28,14 @@ from .files import (
 from .states import flatten, unflatten
 
 if TYPE_CHECKING:
+    from ..estimator import FMTC
     from ..models import ClientModel, Presence
     from ..models.shared import Shared
 
-MODEL_FORMAT, OLDEST = 3, 2  # 2: of 0.1
+MODEL = Kind("fmtc model", 3, oldest=2)  # 2: of 0.1
+CLIENT = Kind("fmtc client model", 2)
+COMMON = Kind("fmtc common state", 1)
 MODEL_FILE = "model.json"
-CLIENT: Mapping[str, Any] = {"kind": "fmtc client model", "schema": 2}
-COMMON: Mapping[str, Any] = {"kind": "fmtc common state", "schema": 1}
 COMMON_FILE = "common.tensors"  # what all clients have in common; a client's file ends in .safetensors
 PORTABLE = (bool, int, float, str, dict, type(None))
 
@@ -47,16 +45,11 @@ ROUND = {
     "rank": COUNT, "bytes_up": COUNT, "bytes_down": COUNT, "seconds": float, "missing": [str], "refused?": COUNT,
     "step?": COUNT, "capped?": [str], "odd?": [str], "affinity?": ({str: float}, None),
 }  # fmt: skip
-TEXT = ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None)
 FILE = {"file": str, "sha256": str}
-MODEL = {
+FORM = COLUMNS | {
     "k?": COUNT,
     "n_concepts?": COUNT,  # the same in folders of 0.1
     "params": {"n_clusters": (COUNT, {str: COUNT})},
-    "n_features_in": COUNT,
-    "feature_names_in": ([str], None),
-    "columns": (dict, None),
-    "text": TEXT,
     "clients": {str: FILE | {"presence?": [NUMBER], "told?": {"cosine": [float], "flags": [str]}}},
     "held": [str],
     "common": (FILE, None),
@@ -71,58 +64,52 @@ MODEL = {
 class SavedModel:
     """What a folder holds of a fitted model: everything that `predict` needs, and how the run ended."""
 
-    params: Mapping[str, Any]  # of `FMTC` and of its views, side by side; what JSON cannot hold is omitted
+    about: Mapping[str, Any]  # model.json, whose parameters are those of `FMTC` and of its views, side by side
+    columns: KnownColumns
     clients: Mapping[str, ClientModel]
-    n_features: int
-    feature_names: Sequence[str] | None
-    text: TextRecipe | None
-    n_iter: int
-    converged: bool | None
-    stopped_because: str
-    history: Sequence[Mapping[str, Any]]  # the fields of each round
-    schema: Schema | None = None  # what the columns hold, where that is known
-    presence: Mapping[str, Presence] = field(default_factory=dict)  # share of each concept in a silo's rows
-    told: Mapping[str, Sequence[tuple[float, str]]] = field(default_factory=dict)  # cosines and flags of a federation
-    held: Sequence[str] = ()  # clients that were capped, set aside or refused
-    shared: Shared | None = None  # what all clients have in common, where the server's end of the run is known
+    presence: Mapping[str, Presence]  # share of each cluster in a silo's rows
+    told: Mapping[str, list[tuple[float, str]]]  # cosines and flags of a federation
+    shared: Shared | None  # what all clients have in common, where the server's end of the run is known
 
 
-def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Path:
-    """Write a model to a folder, completely or not at all."""
+def write_model(path: Path, model: FMTC, *, overwrite: bool = False) -> Path:
+    """Write a fitted model to a folder, completely or not at all."""
+    found, went = model._fitted, model.run_
     with new_folder(path, overwrite=overwrite) as folder:
         clients: dict[str, Any] = {}
-        names = file_names(saved.clients)
-        for cid, client in saved.clients.items():
+        names = file_names(found.models)
+        for cid, client in found.models.items():
             arrays, rest = flatten(client)
-            about = {**CLIENT, "client_id": cid, "view": client.kind, "model": rest}
-            clients[cid] = _write(folder / f"{names[cid]}.safetensors", arrays, about)
-            if cid in saved.presence:
-                clients[cid]["presence"] = saved.presence[cid]
-            if cid in saved.told:
-                clients[cid]["told"] = dict(zip(("cosine", "flags"), zip(*saved.told[cid], strict=True), strict=True))
+            about = {"client_id": cid, "view": client.kind, "model": rest}
+            clients[cid] = _write(folder / f"{names[cid]}.safetensors", CLIENT, arrays, about)
+            if cid in found.presence:
+                clients[cid]["presence"] = found.presence[cid]
+            if cid in found.told:
+                clients[cid]["told"] = dict(zip(("cosine", "flags"), zip(*found.told[cid], strict=True), strict=True))
         common = None
-        if (shared := saved.shared) is not None:
+        if (shared := found.shared) is not None:
             arrays, rest = flatten(shared)
-            common = _write(folder / COMMON_FILE, arrays, {**COMMON, "shared": rest | {"view": shared.view}})
-        about = {
-            "kind": "fmtc model",
-            "schema": MODEL_FORMAT,
-            "params": portable(saved.params),
-            "k": next(iter(saved.clients.values())).k,
-            "n_features_in": saved.n_features,
-            **columns_of(saved.feature_names, saved.schema, saved.text),
+            common = _write(folder / COMMON_FILE, COMMON, arrays, {"shared": rest | {"view": shared.view}})
+        model_json = {
+            **MODEL.head,
+            "params": portable(model._params()),
+            "k": model.n_clusters_,
+            **KnownColumns.of(model).to_dict(),
             "clients": clients,
-            "held": saved.held,
+            "held": went.held,
             "common": common,
-            **{name: getattr(saved, name) for name in ("n_iter", "converged", "stopped_because", "history")},
+            "n_iter": model.n_iter_,
+            "converged": went.converged,
+            "stopped_because": went.stopped_because,
+            "history": [asdict(record) for record in went.rounds],
         }
-        write_json(folder / MODEL_FILE, about)
+        write_json(folder / MODEL_FILE, model_json)
     return path
 
 
-def _write(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> dict[str, Any]:
+def _write(path: Path, kind: Kind, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> dict[str, Any]:
     """Write a file of arrays; what model.json says of it."""
-    write_tensors(path, arrays, about)
+    write_tensors(path, arrays, kind.head | dict(about))
     return {"file": path.name, "sha256": _digest(path)}
 
 
@@ -131,62 +118,39 @@ def portable(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in jsonable(params).items() if isinstance(value, PORTABLE)}
 
 
-def columns_of(names: Sequence[str] | None, schema: Schema | None, text: TextRecipe | None) -> dict[str, Any]:
-    """What is known of columns, as models and kits keep it."""
-    return {
-        "feature_names_in": names,
-        "columns": None if schema is None else schema.to_dict(),
-        "text": None if text is None else asdict(text),
-    }
-
-
 def read_model(path: str | Path) -> SavedModel:
     """Read what `write_model` wrote, or raise a `FileError` that says what is wrong."""
     folder = Path(path)
     file = folder / MODEL_FILE
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder; a saved model is a folder that contains {MODEL_FILE}")
-    about = read_json(file)
-    check_schema(file, about, "fmtc model", MODEL_FORMAT, oldest=OLDEST)
-    check_form(file, about, MODEL)
+    about = read_json(file, FORM, kind=MODEL)
     d, k = about["n_features_in"], about.get("k") or about.get("n_concepts", 0)
-    if not about["clients"]:
+    silos = about["clients"]
+    if not silos:
         raise FileError(f"{file} is damaged: it names no silo")
-    names, schema, text = read_columns(file, about, d)
+    for cid, entry in silos.items():
+        _check_told(file, cid, entry, k)
+    told = {cid: entry["told"] for cid, entry in silos.items() if "told" in entry}
     return SavedModel(
-        params=about["params"],
-        clients={cid: _read_client(folder, cid, entry, d, k) for cid, entry in about["clients"].items()},
-        n_features=d,
-        feature_names=names,
-        text=text,
-        schema=schema,
-        presence=_read_presence(file, about["clients"], k),
-        told=_read_told(file, about["clients"], k),
-        held=about["held"],
-        shared=_read_common(folder, about["common"]),
-        **{name: about[name] for name in ("n_iter", "converged", "stopped_because", "history")},
+        about,
+        KnownColumns.read(file, about),
+        {cid: _read_client(folder, cid, entry, d, k) for cid, entry in silos.items()},
+        {cid: tuple(entry["presence"]) for cid, entry in silos.items() if "presence" in entry},
+        {cid: list(zip(said["cosine"], said["flags"], strict=True)) for cid, said in told.items()},
+        _read_common(folder, about["common"]),
     )
 
 
-def _read_presence(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, Presence]:
-    found = {cid: tuple(entry["presence"]) for cid, entry in clients.items() if "presence" in entry}
-    for cid, shares in found.items():
-        if len(shares) != k or not all(share is None or 0 <= share <= 1 for share in shares):
-            raise FileError(f"{file} is damaged: the presence of silo {cid!r} is not that of {k} clusters")
-    return found
+def _check_told(file: Path, cid: str, entry: Mapping[str, Any], k: int) -> None:
+    """Refuse what model.json tells of a silo's clusters where it does not fit k clusters."""
+    from ..describe.atlas import FLAGS
 
-
-def _read_told(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, list[tuple[float, str]]]:
-    from ..describe import FLAGS
-
-    found = {}
-    for cid, entry in clients.items():
-        if "told" in entry:
-            cosine, flags = entry["told"]["cosine"], entry["told"]["flags"]
-            if not len(cosine) == len(flags) == k or not set(flags) <= {"", *FLAGS}:
-                raise FileError(f"{file} is damaged: the flags of silo {cid!r} are not those of {k} clusters")
-            found[cid] = list(zip(cosine, flags, strict=True))
-    return found
+    shares, told = entry.get("presence"), entry.get("told")
+    if shares is not None and (len(shares) != k or not all(share is None or 0 <= share <= 1 for share in shares)):
+        raise FileError(f"{file} is damaged: the presence of silo {cid!r} is not that of {k} clusters")
+    if told and not (len(told["cosine"]) == len(told["flags"]) == k and {*told["flags"]} <= {"", *FLAGS}):
+        raise FileError(f"{file} is damaged: the flags of silo {cid!r} are not those of {k} clusters")
 
 
 # Settings that 0.1 has stored and that are no parameters any more: `n_concepts` is what `n_clusters` means now.
@@ -220,25 +184,6 @@ def current_settings(settings: Mapping[str, Any], k: int | None = None) -> dict[
     return found
 
 
-def read_columns(
-    file: Path, about: Mapping[str, Any], d: int
-) -> tuple[list[str] | None, Schema | None, TextRecipe | None]:
-    """Names, schema and recipe of `columns_of`, of d columns; or a `FileError` that says what is wrong with them."""
-    names, columns, text = about["feature_names_in"], about["columns"], about["text"]
-    if names is not None and len(names) != d:
-        raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
-    schema = None
-    if columns is not None:
-        check_form(file, columns, form_of(Schema), "columns")
-        try:
-            schema = Schema.from_dict(columns)
-        except DataError as error:
-            raise FileError(f"{file} is damaged: {error}") from None
-        if len(schema.columns) != d:
-            raise FileError(f"{file} is damaged: it describes {len(schema.columns)} columns of {d}")
-    return names, schema, None if text is None else TextRecipe(**text)
-
-
 def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: int) -> ClientModel:
     from ..models import KINDS
 
@@ -263,12 +208,11 @@ def _read_common(folder: Path, entry: Mapping[str, str] | None) -> Shared | None
 
 
 def _read(
-    folder: Path, entry: Mapping[str, str], about: Mapping[str, Any], whose: str = ""
+    folder: Path, entry: Mapping[str, str], kind: Kind, whose: str = ""
 ) -> tuple[Path, dict[str, np.ndarray], dict[str, Any]]:
     """A file of arrays that is the one that model.json describes."""
     path = folder / Path(entry["file"]).name  # never outside the folder
-    arrays, found = read_tensors(path)
-    check_schema(path, found, about["kind"], about["schema"])
+    arrays, found = read_tensors(path, kind)
     if _digest(path) != entry["sha256"]:
         raise FileError(f"{path} is not the file {whose}that {MODEL_FILE} describes: its checksum differs")
     return path, arrays, found

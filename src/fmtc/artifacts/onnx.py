@@ -51,35 +51,30 @@ def export_onnx(model: FMTC, silo: str, path: str | Path, *, dtype: Any = np.flo
 
 def write_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path:
     """Write one model; see `export_onnx`."""
-    try:
-        import onnx
-        from onnx import TensorProto, helper
-    except ImportError as error:
-        raise ImportError("writing ONNX files needs the onnx package: pip install 'fmtc[onnx]'") from error
+    w = Writer()
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):
         raise ValueError(f"dtype must be float32 or float64, got {dtype}")
-    kind = TensorProto.FLOAT if dtype == np.float32 else TensorProto.DOUBLE
-    w = Writer()
-    drawn = model.onnx(w, w("Cast", "X", to=TensorProto.DOUBLE) if dtype == np.float32 else "X")
+    kind = "FLOAT" if dtype == np.float32 else "DOUBLE"
+    drawn = model.onnx(w, w.cast("X", "DOUBLE") if dtype == np.float32 else "X")
     P = w("Softmax", drawn.scores, axis=1)
     wrong = w("IsNaN", w("ReduceSum", P, w.integers([1]), keepdims=0))
     w("Where", wrong, w.integers(-1), w("ArgMax", drawn.scores, axis=1, keepdims=0), into="label")
     answer = w("Where", w("Unsqueeze", wrong, w.integers([1])), w.numbers(np.nan), P)
-    w("Cast", answer, into="probability", to=kind)
-    value = helper.make_tensor_value_info
-    answers = [value("label", TensorProto.INT64, ["rows"]), value("probability", kind, ["rows", model.k])]
-    graph = helper.make_graph(w.nodes, "fmtc", [value("X", kind, ["rows", drawn.columns])], answers, w.stored)
-    opset = [helper.make_opsetid("", OPSET)]
+    w.cast(answer, kind, into="probability")
+    asked = [w.value("X", kind, ["rows", drawn.columns])]
+    answers = [w.value("label", "INT64", ["rows"]), w.value("probability", kind, ["rows", model.k])]
+    helper = w.onnx.helper
     proto = helper.make_model(
-        graph, opset_imports=opset, producer_name="fmtc", producer_version=__version__, ir_version=9
-    )
+        w.graph("fmtc", asked, answers), opset_imports=[helper.make_opsetid("", OPSET)], producer_name="fmtc",
+        producer_version=__version__, ir_version=9,
+    )  # fmt: skip
     about = {"view": model.kind, "missing": drawn.missing, "invalid": INVALID}
     if drawn.levels:
         about["levels"] = ",".join(map(str, drawn.levels))
         about["categories"] = "levels: of each column, 0 for numbers; a category is the number of its level, from 0"
     helper.set_model_props(proto, about)
-    onnx.checker.check_model(proto)
+    w.onnx.checker.check_model(proto)
     write_file(path, proto.SerializeToString())
     return path
 
@@ -88,25 +83,38 @@ class Writer:
     """Nodes and constants of a graph. A call adds a node and returns the name of its output."""
 
     def __init__(self, prefix: str = "") -> None:
+        try:
+            import onnx
+        except ImportError as error:
+            raise ImportError("writing ONNX files needs the onnx package: pip install 'fmtc[onnx]'") from error
+        self.onnx = onnx
         self.nodes: list[Any] = []
         self.stored: list[Any] = []
         self.prefix = prefix
 
     def __call__(self, operator: str, *inputs: str, into: str | None = None, **attributes: Any) -> str:
         """Add a node, whose output is called `into` if that is given."""
-        from onnx import helper
-
         name = into or f"{self.prefix}{operator.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
+        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [name], **attributes))
         return name
+
+    def cast(self, array: str, kind: str, into: str | None = None) -> str:
+        """An array in numbers of another kind, such as ``"DOUBLE"``."""
+        return self("Cast", array, into=into, to=getattr(self.onnx.TensorProto, kind))
+
+    def value(self, name: str, kind: str, shape: list[Any] | None) -> Any:
+        """What goes into a graph or comes out of it."""
+        return self.onnx.helper.make_tensor_value_info(name, getattr(self.onnx.TensorProto, kind), shape)
+
+    def graph(self, name: str, inputs: list[Any], outputs: list[Any]) -> Any:
+        """All nodes and constants, as a graph."""
+        return self.onnx.helper.make_graph(self.nodes, name, inputs, outputs, self.stored)
 
     def numbers(self, array: Any) -> str:
         """A constant in double precision; one in single precision is stored as such and cast."""
-        from onnx import TensorProto
-
         array = np.asarray(array)
         if array.dtype == np.float32:
-            return self("Cast", self._constant(array), to=TensorProto.DOUBLE)
+            return self.cast(self._constant(array), "DOUBLE")
         return self._constant(array.astype(np.float64))
 
     def integers(self, array: Any) -> str:
@@ -114,11 +122,9 @@ class Writer:
         return self._constant(np.asarray(array, dtype=np.int64))
 
     def _constant(self, array: Array) -> str:
-        from onnx import numpy_helper
-
         name = f"{self.prefix}constant_{len(self.stored)}"
         array = np.array(array, order="C")  # keeps a scalar a scalar
-        self.stored.append(numpy_helper.from_array(array, name))
+        self.stored.append(self.onnx.numpy_helper.from_array(array, name))
         return name
 
     # ------------------------------------------------------------------------------------------------- rows
@@ -133,12 +139,10 @@ class Writer:
 
     def indicators(self, X: str, levels: tuple[int, ...]) -> str:
         """An indicator for each level of each category."""
-        from onnx import TensorProto
-
         which = [j for j, size in enumerate(levels) for _ in range(size)]
         level = np.concatenate([np.arange(size) for size in levels])
         found = self("Equal", self("Gather", X, self.integers(which), axis=1), self.numbers(level))
-        return self("Cast", found, to=TensorProto.DOUBLE)
+        return self.cast(found, "DOUBLE")
 
     def unit_rows(self, rows: str) -> str:
         """Rows of length 1; a zero row stays zero."""
@@ -155,14 +159,12 @@ class Writer:
 
     def category_scores(self, X: str, levels: tuple[int, ...], profiles: Array) -> str:
         """Log-probability of the categories of each row under each cluster; a missing one adds 0; (n, d) -> (n, k)."""
-        from onnx import TensorProto
-
         sizes = np.array([size for size in levels if size])
         starts = np.cumsum([0, *sizes])[:-1]
         padded = np.vstack([np.log(profiles).T, np.zeros((1, len(profiles)))])
         codes = self("Gather", X, self.integers([j for j, size in enumerate(levels) if size]), axis=1)
         known = self("And", self("GreaterOrEqual", codes, self.numbers(0.0)), self("Less", codes, self.numbers(sizes)))
-        inside = self("Cast", self("Where", known, codes, self.numbers(0.0)), to=TensorProto.INT64)
+        inside = self.cast(self("Where", known, codes, self.numbers(0.0)), "INT64")
         place = self("Where", known, self("Add", inside, self.integers(starts)), self.integers(len(padded) - 1))
         return self("ReduceSum", self("Gather", self.numbers(padded), place, axis=0), self.integers([1]), keepdims=0)
 
@@ -173,11 +175,9 @@ class Writer:
         finds it with plain operators: where a cell is missing, row and column of S are those of the unit matrix and the
         entry of z - m_j is 0. In step p all that remains of ``[S | z - m_1, ..., z - m_k]`` loses its part along
         coordinate p, and the squared entries of row p over the pivot add up to the form. As stable as a Cholesky
-        factor. One loop goes over blocks of rows, one over coordinates.
+        factor. A loop goes over blocks of rows; the steps stand one after the other.
         """
-        from onnx import TensorProto
-
-        count = self("ReduceSum", self("Cast", self("IsNaN", Z), to=TensorProto.INT64), self.integers([1]), keepdims=0)
+        count = self("ReduceSum", self.cast(self("IsNaN", Z), "INT64"), self.integers([1]), keepdims=0)
         which = self("Squeeze", self("NonZero", count), self.integers([0]))
         rows = self("Gather", Z, which, axis=0)
         blocks = self("Div", self("Add", self("Size", which), self.integers(BLOCK - 1)), self.integers(BLOCK))
@@ -188,14 +188,12 @@ class Writer:
 
 def _block_graph(rows: str, means: Array, covariance: Array) -> Any:
     """Body of the loop over blocks of rows with missing numbers; appends their scores to those found before."""
-    from onnx import TensorProto, helper
-
     k, r = means.shape
     w = Writer("block_")
     begin = w("Mul", "block", w.integers([BLOCK]))
     Z = w("Slice", rows, begin, w("Add", begin, w.integers([BLOCK])), w.integers([0]))
     hole = w("IsNaN", Z)
-    filled = w("Cast", w("Not", hole), to=TensorProto.DOUBLE)
+    filled = w.cast(w("Not", hole), "DOUBLE")
     across, down = w("Unsqueeze", filled, w.integers([1])), w("Unsqueeze", filled, w.integers([2]))
     missing = w("Sub", w.numbers(1.0), down)
     S = w("Mul", w("Mul", w.numbers(covariance), across), down)
@@ -204,43 +202,20 @@ def _block_graph(rows: str, means: Array, covariance: Array) -> Any:
     gaps = w("Mul", w("Sub", known, w.numbers(means.T)), down)
     state = w("Concat", S, gaps, axis=2)
     form = w("ReduceSum", w("Mul", gaps, w.numbers(0.0)), w.integers([1]), keepdims=0)
-    steps = helper.make_node(
-        "Loop", [w.integers(r), "", state, form], ["block_left", "block_form"], body=_step_graph(r, k)
-    )
-    w.nodes.append(steps)
-    w("Concat", "found", w("Mul", "block_form", w.numbers(-0.5)), into="found_next", axis=0)
+    left, right = (w.integers([0]), w.integers([r])), (w.integers([r]), w.integers([r + k]))
+    columns = w.integers([1])
+    for p in range(r):  # steps of the elimination
+        row = w("Gather", state, w.integers(p), axis=1)
+        scaled = w("Div", row, w("Gather", row, w.integers([p]), axis=1))
+        factor = w("Slice", row, *left, columns)
+        outer = w("Mul", w("Unsqueeze", factor, w.integers([2])), w("Unsqueeze", scaled, columns))
+        state = w("Sub", state, outer)
+        form = w("Add", form, w("Mul", w("Slice", row, *right, columns), w("Slice", scaled, *right, columns)))
+    w("Concat", "found", w("Mul", form, w.numbers(-0.5)), into="found_next", axis=0)
     w("Identity", "block_go", into="block_go_next")
-    return _body(w, "one_block", ["block", "block_go", "found"], ["block_go_next", "found_next"])
-
-
-def _step_graph(r: int, k: int) -> Any:
-    """Body of the loop over coordinates: one step of the elimination."""
-    w = Writer("step_")
-    row = w("Gather", "step_state", "step", axis=1)
-    scaled = w("Div", row, w("Gather", row, w("Unsqueeze", "step", w.integers([0])), axis=1))
-    factor = w("Slice", row, w.integers([0]), w.integers([r]), w.integers([1]))
-    outer = w("Mul", w("Unsqueeze", factor, w.integers([2])), w("Unsqueeze", scaled, w.integers([1])))
-    w("Sub", "step_state", outer, into="next_state")
-    ends = w.integers([r]), w.integers([r + k]), w.integers([1])
-    w("Add", "step_form", w("Mul", w("Slice", row, *ends), w("Slice", scaled, *ends)), into="next_form")
-    w("Identity", "step_go", into="next_go")
-    inputs = ["step", "step_go", "step_state", "step_form"]
-    return _body(w, "one_coordinate", inputs, ["next_go", "next_state", "next_form"])
-
-
-def _body(w: Writer, name: str, inputs: list[str], outputs: list[str]) -> Any:
-    """The body of a loop: its number, whether it goes on, then arrays of numbers; and what comes of the last two."""
-    from onnx import TensorProto, helper
-
-    number, go, *states = inputs
-    again, *found = outputs
-
-    def values(names: list[str]) -> list[Any]:
-        return [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in names]
-
-    count = helper.make_tensor_value_info(number, TensorProto.INT64, [])
-    before, after = (helper.make_tensor_value_info(flag, TensorProto.BOOL, []) for flag in (go, again))
-    return helper.make_graph(w.nodes, name, [count, before, *values(states)], [after, *values(found)], w.stored)
+    before = [w.value("block", "INT64", []), w.value("block_go", "BOOL", []), w.value("found", "DOUBLE", None)]
+    after = [w.value("block_go_next", "BOOL", []), w.value("found_next", "DOUBLE", None)]
+    return w.graph("one_block", before, after)
 
 
 __all__ = ["Writer", "export_onnx", "write_onnx"]

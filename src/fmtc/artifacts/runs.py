@@ -19,8 +19,8 @@ from ..schema import Schema
 from .files import (
     COUNT,
     NUMBER,
+    Kind,
     check_form,
-    check_schema,
     file_names,
     form_of,
     jsonable,
@@ -36,18 +36,19 @@ from .models import MODEL_FILE
 if TYPE_CHECKING:
     import polars as pl
 
-    from ..describe import Atlas, Explanation, Lookup
+    from ..describe import Atlas, Explanation
     from ..describe.documents import Document
+    from ..describe.features import Lookup
     from ..estimator import FMTC
-    from ..runtime.driver import RoundRecord
+    from ..runtime.driver import RunRecord
     from ..tables.reading import Reading
     from ..tables.silos import Silo
 
 Array = np.ndarray
 
-REPORT_FORMAT = 2
+OF_SILOS, OF_COORDINATOR = Kind("fmtc report", 2), Kind("fmtc consensus report", 2)
 EXPLANATION, ATLAS = "explanation.json", "atlas.json"
-KEPT = {EXPLANATION: ("fmtc explanation", 1), ATLAS: ("fmtc atlas", 2)}
+KEPT = {EXPLANATION: Kind("fmtc explanation", 1), ATLAS: Kind("fmtc atlas", 2, oldest=1)}
 BEFORE = {"concepts": "clusters", "client_ids": "silos"}  # what parts of atlas.json were called in format 1
 TABLES = "tables"  # folder of a run: the tables that were given, with the cluster of each row
 OUTBOX = "outbox"  # folder of a run: what left each client
@@ -240,10 +241,9 @@ def report(
     dict
         Ready for `write_run`; the lines of the silos are in "silos", their mean in "mean".
     """
-    shared = model._fitted.shared
+    shared, alone = model._fitted.shared, len(model.silos_) == 1 and model.privacy is None
     return {
-        "kind": "fmtc report",
-        "schema": REPORT_FORMAT,
+        **OF_SILOS.head,
         "versions": versions(),
         "files": [file.as_posix() for file in files],
         "reading": {} if reading is None else reading.to_dict(),
@@ -260,37 +260,8 @@ def report(
         "seconds": seconds,
         "notes": notes,
         "sent": model._sent(),
-        "trust": seen(model)
-        | trust(
-            model.silos_ if model.run_.influence is None else model.run_.client_ids,
-            model.run_.rounds,
-            model.run_.influence,
-            model.run_.held,
-            model.run_.choices,
-        ),
+        "trust": trust(model.run_, model.silos_, "alone" if alone else mode_of(model)),
         **scores(results),
-    }
-
-
-def seen(model: FMTC) -> dict[str, Any]:
-    """Who saw what, what was promised, and what to compare: the other half of the part "trust" of report.json.
-
-    Returns
-    -------
-    dict
-        `mode`, the least that hides a silo's answers: alone (there is no other silo), clear, sums or private;
-        `roster`, the code of who took part; `promise` of a private run; `heads`, the hash of each silo's ledger.
-    """
-    alone = len(model.silos_) == 1 and model.privacy is None
-    heads = {}
-    for cid, ledger in model.run_.ledgers.items():
-        lines = ledger.lines()
-        heads[cid] = lines[-1]["hash"] if lines else ""
-    return {
-        "mode": "alone" if alone else mode_of(model),
-        "roster": model.run_.roster,
-        "promise": model.run_.promise,
-        "heads": heads,
     }
 
 
@@ -304,43 +275,40 @@ def of_one_silo(report: Mapping[str, Any]) -> bool:
     return "joined" in report or (len(report["silos"]) == 1 and report["trust"]["mode"] != "alone")
 
 
-def trust(
-    client_ids: Sequence[str],
-    history: Sequence[RoundRecord],
-    influence: np.ndarray | None,
-    held: Sequence[str],
-    choice: Mapping[str, str],
-) -> dict[str, Any]:
-    """Who pulls whom, who was capped or weighed down, and who kept the common model: the part "trust" of report.json.
+def trust(went: RunRecord, silos: Sequence[str], mode: str) -> dict[str, Any]:
+    """Who saw what, what was promised, what to compare, and who pulls whom: the part "trust" of report.json.
 
     Parameters
     ----------
-    client_ids : sequence of str
-        Of the rows and columns of `influence`.
-    history : sequence of RoundRecord
-    influence : ndarray of shape (m, m), optional
-    held : sequence of str
-        Clients that were capped, weighed down, set aside or refused at any time.
-    choice : mapping of client id to str
-        "federated" or "alone", of those clients that are known here.
+    went : RunRecord
+    silos : sequence of str
+    mode : str
+        The least that hides a silo's answers: alone (there is no other silo), clear, sums or private.
 
     Returns
     -------
     dict
+        With `roster`, the code of who took part; `heads`, the hash of each silo's ledger; `clients`, who was capped or
+        weighed down at any time, and which model each kept, where that is known here.
     """
-    known = [record.affinity for record in history if record.affinity]
-    last = known[-1] if known else {}
+    rounds, lines = went.rounds, {cid: ledger.lines() for cid, ledger in went.ledgers.items()}
+    affinity = next((record.affinity for record in reversed(rounds) if record.affinity), {})
+    ids = silos if went.influence is None else went.client_ids
     return {
+        "mode": mode,
+        "roster": went.roster,
+        "promise": went.promise,
+        "heads": {cid: some[-1]["hash"] if some else "" for cid, some in lines.items()},
         "clients": [
             {
-                "silo": cid, "capped": sum(cid in record.capped for record in history),
-                "odd": sum(cid in record.odd for record in history), "affinity": last.get(cid), "held": cid in held,
-                "kept": choice.get(cid),
+                "silo": cid, "capped": sum(cid in record.capped for record in rounds),
+                "odd": sum(cid in record.odd for record in rounds), "affinity": affinity.get(cid),
+                "held": cid in went.held, "kept": went.choices.get(cid),
             }
-            for cid in [*client_ids, *(cid for cid in held if cid not in client_ids)]
+            for cid in [*ids, *(cid for cid in went.held if cid not in ids)]
         ],
-        "influence": None if influence is None else influence.round(6).tolist(),
-        "rounds": len(history),
+        "influence": None if went.influence is None else went.influence.round(6).tolist(),
+        "rounds": len(rounds),
     }  # fmt: skip
 
 
@@ -404,17 +372,15 @@ def told(
 
 def write_document(file: Path, document: Mapping[str, Any]) -> None:
     """Keep an explanation or an atlas, as `to_dict` made it: on one line, letters of all languages as they are."""
-    kind, newest = KEPT[file.name]
-    about = {"kind": kind, "schema": newest, **document}
-    write_file(file, (json.dumps(jsonable(about), ensure_ascii=False) + "\n").encode())
+    about = jsonable(KEPT[file.name].head | dict(document))
+    write_file(file, (json.dumps(about, ensure_ascii=False) + "\n").encode())
 
 
 def _read_document(file: Path, form: type[Document]) -> Any:
     """What `write_document` has kept, checked; None where there is nothing."""
     if not file.is_file():
         return None
-    document: Any = read_json(file)
-    check_schema(file, document, *KEPT[file.name], oldest=1)
+    document = read_json(file, kind=KEPT[file.name])
     document = {BEFORE.get(name, name): value for name, value in document.items()}
     check_form(file, document, form_of(form))
     with well_formed(file):
@@ -437,7 +403,8 @@ def read_explanation(folder: Path) -> Explanation | None:
 
 def read_atlas(folder: Path) -> Atlas | None:
     """The atlas of a run; None in a folder without one, such as that of a model."""
-    from ..describe import FLAGS, Atlas
+    from ..describe import Atlas
+    from ..describe.atlas import FLAGS
 
     found: Atlas | None = _read_document(folder / ATLAS, Atlas)
     unknown = {flag for one in found.clusters for flag in one.flags.values()} - set(FLAGS) if found else set()

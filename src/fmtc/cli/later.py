@@ -12,13 +12,13 @@ import click
 from rich.filesize import decimal
 
 from ..artifacts import runs
-from ..errors import FileError, listed
+from ..errors import FileError, listed, plural
 from ..tables.reading import EM, Reading
 from . import flags
 from .flags import PATH, ROWS, Output, free_path, given
 from .predict import read_known, silos_of, text_recipe, word_lookup
 from .program import main_group
-from .words import Words, plural, show_run
+from .words import Words, show_run
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
@@ -103,13 +103,14 @@ def join_later(newcomer: Newcomer, random_state: int, reading: Reading, words: W
     newcomer = replace(newcomer, out=newcomer.free(runs.is_run))
     kit = read_kit(newcomer.kit)
     with words.warnings_as_notes():
-        schema = kit.schema
-        if schema is None and kit.text is None and kit.feature_names is not None:
-            schema = Schema.of_numbers(kit.feature_names)
-        (silo,) = read_known([newcomer.data], reading, kit.n_features, schema, kit.text, "the federation")
+        known = kit.columns
+        schema = known.schema
+        if schema is None and known.text is None and known.names is not None:
+            schema = Schema.of_numbers(known.names)
+        (silo,) = read_known([newcomer.data], reading, known.number, schema, known.text, "the federation")
         silo = replace(silo, name=newcomer.name or silo.name)
-        X = silo.encoded if kit.text is None and kit.schema is not None else silo.X
-        nameless = replace(kit, feature_names=None)  # names have been compared
+        X = silo.encoded if known.text is None and known.schema is not None else silo.X
+        nameless = replace(kit, columns=replace(known, names=None))  # names have been compared
         guide = GUIDES[newcomer.guide]
         model = fitted_later(nameless, X, name=silo.name, guide=guide, random_state=random_state)
         results = runs.results(model, [silo])
@@ -122,7 +123,7 @@ def join_later(newcomer: Newcomer, random_state: int, reading: Reading, words: W
             f"of your clusters, {', '.join(odd)} {'is' if len(odd) == 1 else 'are'} like none of the federation's"
         )
     names = kit.names if joined.guided else {}
-    files, reading = [newcomer.data], reading.of_texts(kit.text)
+    files, reading = [newcomer.data], reading.of_texts(known.text)
     _finish(words, newcomer, model, results, files, reading, names, joined=asdict(joined))
 
 
@@ -196,7 +197,7 @@ def update(run: Path, files: tuple[Path, ...], rest: Rest, random_state: int, re
     model.set_params(random_state=random_state)
     recipe = text_recipe(model)
     with words.warnings_as_notes():
-        silos = _pooled(silos_of(model, run, files, rest.silo, reading), rest.keep_last)
+        silos = _pooled(silos_of(model, files, rest.silo, reading), rest.keep_last)
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
         calibrated = [silo.name for silo in silos if _is_calibrated(model, silo.name)]
         model.update({silo.name: silo.X if recipe is not None else silo.encoded for silo in silos})

@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import RowsWarning
+from ..errors import RowsWarning, plural
 from ..wording import FLAGS
 from .terminal import printable
 
@@ -94,6 +94,10 @@ class Words:
             self.notes.append(text)
             show(self.console, Text.assemble(("note: ", "yellow"), text))
 
+    def fail(self, sentence: str) -> None:
+        """Why a command could not do what it was asked for."""
+        show(self.console, Text.assemble(("Error: ", "bold red"), sentence))
+
     @contextmanager
     def warnings_as_notes(self) -> Iterator[None]:
         """Python warnings raised in the block become notes; those meant for programmers are left out."""
@@ -121,11 +125,6 @@ def new_table(*columns: str, **looks: Any) -> Table:
     return table
 
 
-def plural(count: int, noun: str) -> str:
-    """A count and its noun."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 # ------------------------------------------------------------------------------------------------ words about runs
 
 
@@ -149,7 +148,7 @@ def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool, accept_unit
 def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     """The table of a run, how it ended, and where it is; `report` is that of `fmtc.artifacts.runs`."""
     from ..artifacts.runs import OUTBOX, TABLES, of_one_silo
-    from ..describe import empty_clusters_sentence
+    from ..describe.words import empty_clusters_sentence
     from ..schema import FILE as SCHEMA_FILE
 
     words.say(_run_table(report))
@@ -187,7 +186,7 @@ def show_end(words: Words, report: Mapping[str, Any]) -> None:
 def show_names(words: Words, out: Path, of_rows: str) -> None:
     """A line for each cluster of a run that has a name: what it is, and how many rows, such as "of all rows"."""
     from ..artifacts.runs import read_explanation
-    from ..describe import percents_of
+    from ..describe.clusters import percents_of
 
     found = read_explanation(out)
     if found is None:

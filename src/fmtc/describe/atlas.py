@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..errors import plural
 from ..kernels.alignment import has_direction, likeness
 from ..models import ClientModel, Member, Presence
 from .documents import Document
@@ -196,8 +197,7 @@ class Atlas(Document):
         return replace(self, clusters=tuple(replace(one, name=names.get(one.id, one.name)) for one in self.clusters))
 
     def __str__(self) -> str:
-        m = len(self.silos)
-        where = f" in {m} silo{'' if m == 1 else 's'}" if m else ""
+        where = f" in {plural(len(self.silos), 'silo')}" if self.silos else ""
         shares = {cid: self.shares(cid) for cid in self.silos}
         told = (one.told({cid: own[j] for cid, own in shares.items()}) for j, one in enumerate(self.clusters))
         return "\n".join([f"{len(self.clusters)} clusters{where}", *told, *self.notes])
@@ -228,7 +228,7 @@ def presence_of(labels: Any, n_clusters: int, least: int = FEW) -> Presence:
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc.describe import presence_of
+    >>> from fmtc.describe.atlas import presence_of
     >>> presence_of(np.repeat([0, 1], [30, 10]), 3)
     (0.75, 0.25, 0.0)
     >>> presence_of(np.repeat([0, 1, 2], [30, 10, 2]), 3)  # not 30/42: the two rows would follow

@@ -13,7 +13,7 @@ from ..artifacts.published import JoinKit, read_kit
 from ..errors import DataError
 from ..estimator import FMTC, Fitted
 from ..linalg.arrays import to_numpy
-from ..loading import read_settings, take_columns
+from ..loading import read_settings
 from ..metrics import clustering_accuracy, clustering_scores
 from ..models.shared import Published
 from ..protocol.home import ALONE, FEDERATED
@@ -75,7 +75,8 @@ def newcomer(
     """
     silo, common = Silo(name, kit.n_clusters, replace(settings, view=kit.view)), common_of(kit)
     alone = refit(silo, None, X)  # in units of its own: the federation's may not suit it
-    offered = as_published(name, X, kit, settings)
+    opened, at_home = common.opened(silo, X), silo.at_home(kit.view)
+    offered = to_numpy(common.unfitted(opened, at_home).assign(input_rows(opened)))  # by the published model
     agreement = float(clustering_scores(alone.labels, offered)["ari"])
     guided = agreement >= AGREED[kit.view] if guide == "auto" else bool(guide)
     found = refit(silo, common, X) if guided else numbered(alone, offered, silo.k)
@@ -90,13 +91,6 @@ def common_of(kit: Published) -> GraphCommon | MixtureCommon:
         return GraphCommon(kit, kit.consensus, kit.ridge, kit.scale, kit.is_unit, kit.mixture, kit.centers)
     assert kit.mixture is not None
     return MixtureCommon(kit, kit.mixture)
-
-
-def as_published(name: str, X: Any, kit: Published, settings: Settings) -> Array:
-    """Labels of a newcomer's rows by the published model, without a fit; (n,)."""
-    silo, common = Silo(name, kit.n_clusters, settings), common_of(kit)
-    client = common.opened(silo, X)
-    return to_numpy(common.unfitted(client, silo.at_home(kit.view)).assign(input_rows(client)))
 
 
 def _reason(agreement: float, guided: bool, guide: bool | str) -> str:
@@ -184,7 +178,7 @@ def join_later(
     where = "the kit" if isinstance(kit, JoinKit) else str(kit)
     kit = kit if isinstance(kit, JoinKit) else read_kit(kit)
     model = read_settings(Path(where), kit.params).set_params(random_state=random_state)
-    take_columns(model, kit)
+    kit.columns.tell(model)
     model._fitted = Fitted({name: None})  # type: ignore[dict-item]
     ((rows, _),) = model._parts(X, None, reset=False).values()
     if sp.issparse(rows) and kit.published.is_dense:
@@ -197,4 +191,4 @@ def join_later(
     return model
 
 
-__all__ = ["Joined", "as_published", "common_of", "join_later", "newcomer"]
+__all__ = ["Joined", "common_of", "join_later", "newcomer"]

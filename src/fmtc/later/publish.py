@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..artifacts.files import check_form, read_json
-from ..artifacts.published import JoinKit, write_kit
-from ..artifacts.runs import CONSENSUS_REPORT, model_folder, schema_of
+from ..artifacts.columns import KnownColumns
+from ..artifacts.files import read_json
+from ..artifacts.published import JoinKit
+from ..artifacts.runs import CONSENSUS_REPORT
 from ..errors import InputError
 from ..estimator import FMTC, Fitted
-from ..loading import load, read_settings
+from ..loading import load_run, read_settings
 from ..models.shared import Shared
 from ..runtime.conductor import read_record
 from ..schema import Schema
 from ..tables import TextRecipe
 
 
-def shared_of(model: FMTC) -> Shared:
+def _shared_of(model: FMTC) -> Shared:
     """What the silos of a model have in common, or an `InputError` that says why it is not known."""
     if any(own.is_public for own in model._models.values()):
         raise InputError("this is the model of a private run, which is public as it is: hand on its folder instead")
@@ -33,9 +34,8 @@ def shared_of(model: FMTC) -> Shared:
 
 def kit_of(model: FMTC, names: Mapping[int, str] | None = None) -> JoinKit:
     """What a newcomer gets of a fitted model."""
-    shared = shared_of(model)
+    shared = _shared_of(model)
     settings = replace(model._settings(), view=shared.view)  # as it was chosen
-    columns = getattr(model, "feature_names_in_", None)
     given = {} if names is None else {int(j): str(name) for j, name in names.items()}
     unknown = [j for j in given if not 0 <= j < shared.n_clusters]
     if unknown:
@@ -43,17 +43,9 @@ def kit_of(model: FMTC, names: Mapping[int, str] | None = None) -> JoinKit:
     return JoinKit(
         shared.published(settings),
         model._params() | {"view": shared.view, "coupling": settings.coupling, "n_clusters": shared.n_clusters},
-        model.n_features_in_,
-        None if columns is None else tuple(map(str, columns)),
-        getattr(model, "schema_", None),
-        getattr(model, "text_recipe_", None),
+        KnownColumns.of(model),
         given,
     )
-
-
-def publish(model: FMTC, path: str | Path, names: Mapping[int, str] | None, overwrite: bool) -> Path:
-    """Write `kit_of` a model to a folder."""
-    return write_kit(Path(path), kit_of(model, names), overwrite=overwrite)
 
 
 def open_run(path: Path, schema: Path | None = None, text_column: str | None = None) -> FMTC:
@@ -67,12 +59,8 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
     text_column : str, optional
         Of a coordinator's run of texts: the column of the texts at the silos.
     """
-    if (path / "consensus.safetensors").is_file():
-        model = _of_coordinator(path, text_column)
-    else:
-        model = load(model_folder(path))
-        if (known := schema_of(model, path)) is not None:
-            model.schema_ = known
+    leads = (path / "consensus.safetensors").is_file()
+    model = _of_coordinator(path, text_column) if leads else load_run(path)
     if schema is not None:
         model.schema_ = Schema.read(schema)
         if len(model.schema_.columns) != model.n_features_in_:
@@ -83,8 +71,7 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
 def _of_coordinator(path: Path, text_column: str | None) -> FMTC:
     """A model that knows what the silos of a run have in common, and none of their own."""
     result, about = read_record(path / "consensus.safetensors")
-    report, shared = read_json(path / "report.json"), result.shared
-    check_form(path / "report.json", report, CONSENSUS_REPORT)
+    report, shared = read_json(path / "report.json", CONSENSUS_REPORT), result.shared
     params = {name: value for name, value in report["settings"].items() if name != "as_published"}
     model = read_settings(path / "report.json", params)
     model._fitted = Fitted({}, shared=shared)
@@ -99,4 +86,4 @@ def _of_coordinator(path: Path, text_column: str | None) -> FMTC:
     return model
 
 
-__all__ = ["kit_of", "open_run", "publish", "shared_of"]
+__all__ = ["kit_of", "open_run"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..describe import presence_of
+from ..describe.atlas import presence_of
 from ..errors import InputError, listed
 from ..estimator import FMTC
 from ..kernels.lift import RIDGE

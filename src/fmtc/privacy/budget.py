@@ -13,13 +13,13 @@ from math import inf, sqrt
 from pathlib import Path
 from typing import Any
 
-from ..artifacts.files import check_form, check_schema, read_json, write_file
+from ..artifacts.files import Kind, read_json, write_file
 from ..artifacts.locks import in_turn
 from ..errors import TrustError
 from .accounting import epsilon_of
 
 BUDGET = "budget.json"  # in a kit
-FORMAT = 1
+SPENT = Kind("fmtc budget", 1)
 FORM: dict[str, Any] = {"kind": str, "schema": int, "rows": {str: {"mu2": float, "delta": float, "releases": int}}}
 
 
@@ -65,9 +65,7 @@ class Budget:
         """What was spent, by fingerprint of the rows."""
         if not self.path.exists():
             return {}
-        about = read_json(self.path)
-        check_schema(self.path, about, "fmtc budget", FORMAT)
-        check_form(self.path, about, FORM)
+        about = read_json(self.path, FORM, kind=SPENT)
         return {name: Spent(**line) for name, line in about["rows"].items()}
 
     def spent(self, fingerprint: str) -> Spent:
@@ -100,5 +98,5 @@ class Budget:
                     "sent."
                 )
             rows = {name: vars(line) for name, line in (known | {fingerprint: after}).items()}
-            document = {"kind": "fmtc budget", "schema": FORMAT, "rows": rows}
+            document = {**SPENT.head, "rows": rows}
             write_file(self.path, json.dumps(document, indent=1).encode(), secret=True)

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..describe import FEW, presence_of
+from ..describe.atlas import presence_of
+from ..describe.words import FEW
 from ..errors import FileError, TrustError, nearest_names
 from ..kernels.centers import row_norms
 from ..kernels.influence import record_influence

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..describe import Atlas, Features, draw
+from ..describe import Atlas, Features
+from ..describe.atlas import draw
 from ..describe.words import SUMMED
 from ..mixture.steps import Common, Personal, packed, unpacked
 from ..models import Frame, GraphModel, Member, MixtureModel, Presence

@@ -15,11 +15,10 @@ from sklearn.neighbors import NearestNeighbors
 
 from ..artifacts.runs import SiloResult
 from ..estimator import FMTC
-from ..kernels.graph import knn_affinity
 from ..linalg.threads import one_thread
 from ..metrics import clustering_accuracy
 from ..protocol.sums.masking import FEWEST
-from ..settings import Graph, Privacy
+from ..settings import Privacy
 
 Array = np.ndarray
 
@@ -126,8 +125,8 @@ def _scored(model: FMTC, results: Sequence[SiloResult]) -> dict[str, _Scored]:
         name, n = result.silo.name, len(result.labels)
         k = settings.clusters_of(name)
         if n // FOLDS >= HELD_OUT and n - n // FOLDS - 1 > k:
-            graph = _graph(model, name, result.silo.X)
-            found[name] = _Scored(rng.permutation(n) % FOLDS, k, graph, result.silo.labels)
+            fold, graph = rng.permutation(n) % FOLDS, model._neighbors(name, result.silo.X)
+            found[name] = _Scored(fold, k, graph, result.silo.labels)
     return found
 
 
@@ -178,13 +177,6 @@ def _fits(model: FMTC, rows: Mapping[str, Any]) -> list[Mapping[str, FMTC]]:
             for name, X in rows.items()
         })  # fmt: skip
     return fits
-
-
-def _graph(model: FMTC, name: str, X: Any) -> Any:
-    """Neighbours among all rows of a silo, in the units that the model looks at."""
-    graph = model.graph or Graph()
-    X = model._models[name].scaled(X)
-    return knn_affinity(X, graph.n_neighbors, graph.bandwidth, nonmutual_weight=graph.nonmutual_weight)
 
 
 def stays(affinity: Any, labels: Array, kept: Array, k: int) -> float:

@@ -9,21 +9,21 @@ from typing import Any
 
 from ..artifacts.files import check_form, check_schema, read_json
 from ..artifacts.models import ROUND, current_settings
-from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, read_explanation
+from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, OF_COORDINATOR, OF_SILOS, REPORT, read_explanation
 from ..describe import Atlas, Explanation
 from ..errors import FileError
 from ..estimator import FMTC
 from ..loading import load, load_atlas, read_settings
 
 
-def read_report(folder: Path) -> dict[str, Any]:
+def _read_report(folder: Path) -> dict[str, Any]:
     """The report of a run folder, checked."""
     file = folder / "report.json"
     if not file.is_file():
         raise FileError(f"{folder} is not the folder of a run: it has no report.json. Give the folder that a run wrote")
     report = read_json(file)
-    leads = isinstance(report, dict) and report.get("kind") == "fmtc consensus report"
-    check_schema(file, report, "fmtc consensus report" if leads else "fmtc report", REPORT_FORMAT)
+    leads = isinstance(report, dict) and report.get("kind") == OF_COORDINATOR.name
+    check_schema(file, report, *(OF_COORDINATOR if leads else OF_SILOS))
     check_form(file, report, CONSENSUS_REPORT if leads else REPORT)
     settings = current_settings(report["settings"])
     read_settings(file, settings)
@@ -66,10 +66,11 @@ class Run:
         return [line["silo"] for line in self.report["silos"]] + list(self.report.get("missing", ()))
 
 
-def open_run(folder: Path, report: Mapping[str, Any]) -> Run:
+def open_run(folder: Path) -> Run:
     """The folder of a run, or of its coordinator, whose parts fit each other."""
+    report = _read_report(folder)
     title, history = folder.resolve().name, read_json(folder / "history.json", [ROUND])
-    if report["kind"] == "fmtc consensus report":
+    if report["kind"] == OF_COORDINATOR.name:
         atlas = load_atlas(folder) if (folder / ATLAS).is_file() else None
         d, k = report.get("n_features", 0), report["settings"]["n_clusters"]
         return Run(title, report, None, history, None, atlas, d, k)

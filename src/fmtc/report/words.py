@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal
 
-from ..describe import FEW, Cluster, held_words, listing, percents
+from ..describe import Cluster
+from ..describe.words import FEW, held_words, listing, percents
+from ..errors import plural
 from .run import Run
 
 CLEAR = 0.01  # a smaller gain is none
@@ -43,9 +45,9 @@ def findings(run: Run, summary: Mapping[str, Any]) -> list[str]:
     """What was found, in a few sentences."""
     silos = summary["silos"]
     m, rows = len(silos), summary["n_rows"]
-    of = f" with {counted(rows, 'row')}" if rows else ""
-    of += f" of {counted(run.d, 'column')}" if run.d else ""
-    said = [f"{counted(m, 'silo')}{of} {'were' if m > 1 else 'was'} divided into {counted(run.k, 'cluster')}."]
+    of = f" with {plural(rows, 'row')}" if rows else ""
+    of += f" of {plural(run.d, 'column')}" if run.d else ""
+    said = [f"{plural(m, 'silo')}{of} {'were' if m > 1 else 'was'} divided into {plural(run.k, 'cluster')}."]
     if m > 1 and summary["found"]:
         said += _share_words(summary, run.held)
     if run.held:
@@ -159,7 +161,7 @@ def run_words(run: Run, summary: Mapping[str, Any]) -> list[str]:
     said = [f"The {run.view} view was {f'chosen: {why}' if why else 'used'}."] if run.view else []
     if report.get("coupling") == "average":
         said[-1] += " Rows are texts: all silos share one projection."
-    rounds, time = f"after {counted(report['n_iter'], 'round')}", f"({report['seconds']:.1f} s)"
+    rounds, time = f"after {plural(report['n_iter'], 'round')}", f"({report['seconds']:.1f} s)"
     if report["converged"]:
         said.append(f"The run converged {rounds} {time}.")
     elif run.history:
@@ -189,7 +191,7 @@ def _gain_words(silos: Sequence[Mapping[str, Any]]) -> str:
     parts = [
         f"{_some(up, len(scored))} clearly better off together" if up else "",
         f"{_some(down, len(scored))} better off alone" if down else "",
-        f"for {counted(same, 'silo')} there is no clear difference" if same < len(scored) and same else "",
+        f"for {plural(same, 'silo')} there is no clear difference" if same < len(scored) and same else "",
         "no clear difference for any silo" if same == len(scored) else "",
     ]
     return (
@@ -229,8 +231,3 @@ def absences(run: Run) -> dict[str, str]:
         if notes := [note for note in run.explanation.notes if note != held]:
             absent["explanation"] = " ".join(notes)
     return absent
-
-
-def counted(number: int, noun: str) -> str:
-    """Such as: 1 silo, 2,000 rows."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

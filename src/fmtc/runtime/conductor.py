@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..artifacts.files import check_schema, jsonable, read_tensors, well_formed, write_tensors
+from ..artifacts.files import Kind, jsonable, read_tensors, well_formed, write_tensors
 from ..artifacts.states import flatten, unflatten
 from ..errors import AbortedError, ClientError, DataError, FileError, InputError, OwnError, TrustError
 from ..models.shared import SHARED, Shared
@@ -22,7 +22,7 @@ from .spec import RunSpec
 CHECKPOINT = "checkpoint"  # folder in the coordinator's folder of a run
 RESULT = "result.safetensors"  # in the coordinator's folder of a run: what it came to
 LATE = "late.safetensors"  # in the coordinator's folder of a run: what lost clients are asked, to conclude later
-RESULT_FORMAT = 2
+CONSENSUS = Kind("fmtc consensus", 2)
 # parts of a record that JSON holds as they are
 SAVED = ("client_ids", "converged", "stopped_because", "missing", "before", "why", "roster", "held")
 SERVER = "server/"  # names of arrays of a server that waits for last answers
@@ -62,10 +62,8 @@ def _train(transport: Transport, spec: RunSpec, events: Channel) -> bool:
         events.tell("aborted")
     except ClientError as error:
         events.tell("stopped" if isinstance(error.__cause__, OwnError) else "lost", why=str(error))
-    except InputError as error:
-        events.tell("refused data", why=str(error))
-    except TrustError as error:
-        events.tell("trust refused", why=str(error))
+    except (InputError, TrustError) as error:
+        events.tell("trust refused" if isinstance(error, TrustError) else "refused data", why=str(error))
     except Exception as error:
         events.tell("failed", why=f"{type(error).__name__}: {error}")
         raise
@@ -219,8 +217,7 @@ def write_record(spec: RunSpec, record: RunRecord) -> None:
     atlas = spec.method.atlas(server, settings)
     surveyed = [event["received"] for event in at_coordinator(spec.folder).all() if event["event"] == "surveyed"][-1:]
     about = {
-        "kind": "fmtc consensus",
-        "schema": RESULT_FORMAT,
+        **CONSENSUS.head,
         **{name: value for name, value in spec.for_silo().items() if name in ("run", "method", "settings")},
         **{name: getattr(record, name) for name in SAVED},
         "late": sorted(record.late),
@@ -251,8 +248,7 @@ def _shared(arrays: dict[str, Any], rest: dict[str, Any] | None) -> Shared | Non
 
 def read_record(path: Path) -> tuple[RunRecord, dict[str, Any]]:
     """The record in a file of `write_record`, and the rest of what it says (run, method, settings)."""
-    arrays, about = read_tensors(path)
-    check_schema(path, about, "fmtc consensus", RESULT_FORMAT)
+    arrays, about = read_tensors(path, CONSENSUS)
     with well_formed(path):
         saved: dict[str, Any] = {
             name: tuple(about[name]) if isinstance(about[name], list) else about[name] for name in SAVED

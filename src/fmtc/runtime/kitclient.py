@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..artifacts.files import (
-    check_schema,
+    Kind,
     fingerprint,
     read_file,
     read_json,
@@ -59,7 +59,7 @@ ROWS = "rows.json"  # in a client's folder of a run: fingerprint of the rows, an
 SENT = "sent"  # folder in a client's folder of a run: answers as they left
 ROSTERS = "rosters.jsonl"  # in a kit: whom this client has been summed with, over which rows
 DAY = 24 * 3600.0
-RESULT_FORMAT = 2
+KEPT = Kind("fmtc client result", 2)
 MODEL = "model/"  # names of arrays of the model in a result
 
 
@@ -196,9 +196,8 @@ class KitClient:
             "client": self._open,
             "table": partial(_Table, self),
             "run": partial(_Run, self),
+            "keys": lambda: self.keys,
         }
-        if self.keys is not None:
-            subjects["keys"] = lambda: self.keys
         store = FolderStore(self.folder, self.method)
         self.node = ClientNode(self.method, self.settings, outbox, subjects, store, self._keep_result)
 
@@ -450,7 +449,7 @@ def write_client_result(path: Path, client: Any, method: str, about: Mapping[str
     result = method_of(method).result(client)
     arrays, rest = flatten(result.model, MODEL)
     always = {
-        "kind": "fmtc client result", "schema": RESULT_FORMAT, "method": method, "client_id": client.client_id,
+        **KEPT.head, "method": method, "client_id": client.client_id,
         "model": rest, "type": type(result.model).__name__, "round_no": client.round_no, "choice": result.choice,
     }  # fmt: skip
     write_tensors(path, arrays | {"labels": result.labels}, {**always, **about})
@@ -458,8 +457,7 @@ def write_client_result(path: Path, client: Any, method: str, about: Mapping[str
 
 def read_client_result(path: Path) -> KeptResult:
     """Undo `write_client_result`."""
-    arrays, about = read_tensors(path)
-    check_schema(path, about, "fmtc client result", RESULT_FORMAT)
+    arrays, about = read_tensors(path, KEPT)
     with well_formed(path):
         kinds = method_of(about["method"]).model_types
         kind = {kind.__name__: kind for kind in kinds}[about["type"]]

@@ -10,14 +10,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..artifacts.files import check_schema, fingerprint, jsonable, read_tensors, write_tensors
+from ..artifacts.files import Kind, fingerprint, jsonable, read_tensors, write_tensors
 from ..errors import FileError, RefusedError
 from ..linalg.arrays import to_device, to_numpy
 from ..privacy.outbox import Outbox
 from ..protocol.base import Message, Phase, is_count
 from ..protocol.method import Method
 
-STATE_FORMAT = 2
+STATE = Kind("client checkpoint", 2)
 
 
 class Store:
@@ -77,7 +77,7 @@ class FolderStore(Store):
 def write_state(path: Path, client: Any, method: Method, round_no: int, question: str = "") -> None:
     """What a client needs to continue after a round; before the first, some of it is not there yet."""
     about = {
-        "kind": "client checkpoint", "schema": STATE_FORMAT, "method": method.name, "client_id": client.client_id,
+        **STATE.head, "method": method.name, "client_id": client.client_id,
         "round_no": round_no, "question": question, "data": fingerprint(client.X),
     }  # fmt: skip
     values = {name: getattr(client, name, None) for name in method.saved}
@@ -87,8 +87,7 @@ def write_state(path: Path, client: Any, method: Method, round_no: int, question
 
 def read_state(path: Path, client: Any, method: Method) -> Any:
     """The client at the round of a file of `write_state`; refuses a file made on other rows."""
-    arrays, about = read_tensors(path)
-    check_schema(path, about, "client checkpoint", STATE_FORMAT)
+    arrays, about = read_tensors(path, STATE)
     lacking = {"client_id", "round_no", "data", "method"} - set(about)
     lacking |= set(about.get("arrays", method.saved if about.get("round_no") else ())) - set(arrays)
     if lacking:

@@ -16,11 +16,11 @@ import numpy as np
 
 from fmtc import __version__
 from fmtc.artifacts.files import jsonable, read_json
-from fmtc.describe import listing
-from fmtc.errors import FileError
+from fmtc.describe.words import listing
+from fmtc.errors import FileError, plural
 from fmtc.report.page import compose
 from fmtc.report.summary import versions_of
-from fmtc.report.words import counted, verdict
+from fmtc.report.words import verdict
 
 from ..compare import comparison, federations, freeze, paper, tables
 from ..compare.evidence import DATASETS, FEDERATIONS, FIRST, Row, compact, read_compact
@@ -96,7 +96,7 @@ def summarise_results(folder: str | Path) -> dict[str, Any]:
     return dict(
         jsonable(
             {
-                "title": f"{counted(counts['methods'], 'method')} on {counted(counts['datasets'], 'data set')}",
+                "title": f"{plural(counts['methods'], 'method')} on {plural(counts['datasets'], 'data set')}",
                 "words": _words(counts),
                 "findings": list(_tested(test) if test else _ranked(table)),
                 "counts": counts,
@@ -172,7 +172,7 @@ def _notes(rows: Sequence[Row], cells: Sequence[Row], about: Mapping[str, Any]) 
     more = set(map(_cell_of, cells)) - set(map(_cell_of, rows))
     if more:
         yield (
-            f"cells.jsonl has {counted(len(more), 'cell')} more than rows.csv, which this page is made of; "
+            f"cells.jsonl has {plural(len(more), 'cell')} more than rows.csv, which this page is made of; "
             "`fmtc-bench paper` updates it."
         )
     if len(about["code"]) > 1:
@@ -364,21 +364,21 @@ def _counts(rows: Sequence[Row]) -> dict[str, int]:
 def _words(counts: Mapping[str, int]) -> list[str]:
     """What was run, in a few sentences."""
     said = (
-        f"{counted(counts['cells'], 'fit')}: "
-        f"{counted(counts['methods'], 'method')} on {counted(counts['datasets'], 'data set')}, "
-        f"{counted(counts['splits'], 'split')}."
+        f"{plural(counts['cells'], 'fit')}: "
+        f"{plural(counts['methods'], 'method')} on {plural(counts['datasets'], 'data set')}, "
+        f"{plural(counts['splits'], 'split')}."
     )
     failed = f"{counts['failed']:,} of them failed." if counts["failed"] else "None failed."
     variants = (
-        f"{counted(counts['variants'], 'fit')} {'is a variant' if counts['variants'] == 1 else 'are variants'}: one "
+        f"{plural(counts['variants'], 'fit')} {'is a variant' if counts['variants'] == 1 else 'are variants'}: one "
         "setting or the data changed, to see what that does."
     )
     drawn = (
-        f"{counted(counts['drawn'], 'fit')} {'has' if counts['drawn'] == 1 else 'have'} settings drawn at random, the "
+        f"{plural(counts['drawn'], 'fit')} {'has' if counts['drawn'] == 1 else 'have'} settings drawn at random, the "
         "same number for every method."
     )
     tests = (
-        f"{counted(counts['federations'], 'federation')} {'is a test' if counts['federations'] == 1 else 'are tests'}: "
+        f"{plural(counts['federations'], 'federation')} {'is a test' if counts['federations'] == 1 else 'are tests'}: "
         "nobody had fitted them before the run."
     )
     told = {"federations": tests, "variants": variants, "drawn": drawn}
@@ -394,7 +394,7 @@ def _tested(test: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         (best, first), (next_best, second) = ranks[:2]
         said = (
             f"{_method(first)['title']} has the best mean rank over "
-            f"{counted(entry['federations'], 'test federation')} ({entry['title']}): {best:.2f} among {len(ranks)} "
+            f"{plural(entry['federations'], 'test federation')} ({entry['title']}): {best:.2f} among {len(ranks)} "
             f"methods that do not pool rows, before {_method(second)['title']} with {next_best:.2f}."
         )
         others = [line for line in entry["lines"] if line["block"] == "rivals"]
@@ -402,7 +402,7 @@ def _tested(test: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         clear = None if line is None else line["p_holm"] < entry["friedman"]["alpha"]
         if line is not None:
             said += (
-                f" Over {counted(entry['datasets'], 'data set')} FMTC is {abs(100 * line['ahead']):.1f} points "
+                f" Over {plural(entry['datasets'], 'data set')} FMTC is {abs(100 * line['ahead']):.1f} points "
                 f"{_side(line)} {_method(line['name'])['title']}, the best of the others (95 %: {_between(line)}; "
                 f"Wilcoxon, Holm: p\u00a0=\u00a0{line['p_holm']:.2g})."
             )
@@ -416,7 +416,7 @@ def _tested(test: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 "sentence": (
                     f"Where {AVERAGED[line['where']]}, FMTC is {abs(100 * line['ahead']):.1f} points "
                     f"{_side(line)} plain averaging (95 %: {_between(line)}; {TITLE[score]}), over "
-                    f"{counted(line['datasets'], 'data set')}."
+                    f"{plural(line['datasets'], 'data set')}."
                 )
             }
 
@@ -446,8 +446,8 @@ def _ranked(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "significant": None,
             "sentence": (
                 f"{listing([_method(name)['title'] for name in first])} {have} the best mean rank in {score.upper()} "
-                f"on {PARTS[part]}: {order[0][1]:.2f} among {counted(len(order), 'method')}, over "
-                f"{counted(view['n'], 'data set')}; not tested."
+                f"on {PARTS[part]}: {order[0][1]:.2f} among {plural(len(order), 'method')}, over "
+                f"{plural(view['n'], 'data set')}; not tested."
             ),
         }
 

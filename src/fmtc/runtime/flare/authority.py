@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
-from ...artifacts.files import check_form, check_schema, new_folder, read_file, read_json, write_file, write_json
+from ...artifacts.files import Kind, new_folder, read_file, read_json, write_file, write_json
 from ...artifacts.locks import held
 from ...errors import FileError, KitError, nearest_names
 from ...privacy import identity
@@ -40,6 +40,7 @@ from .plan import Plan, organisation, plan_in
 
 DAYS = 360  # that a certificate is valid
 MEMBERS = "members.json"  # in the authority's folder: the plan, and all certificates that it signed
+BOOK = Kind("fmtc members", 1)
 
 
 def found(plan: Plan, out: Path) -> Kit:
@@ -60,7 +61,7 @@ def found(plan: Plan, out: Path) -> Kit:
         write_secret(home / SALT, secrets.token_hex(32))
         made = {path: (folder / COORDINATOR / path).read_text() for path in CERTIFICATES[COORDINATOR]}
         issued = [{"name": COORDINATOR, "path": path, "certificate": text} for path, text in made.items()]
-        write_json(home / MEMBERS, {"kind": "fmtc members", "schema": 1, "plan": asdict(plan), "issued": issued})
+        write_json(home / MEMBERS, {**BOOK.head, "plan": asdict(plan), "issued": issued})
         authority = Authority.read(home)
         authority.publish({}, plan.silos, ())
         authority.roster.write(folder / COORDINATOR / "server" / "startup")
@@ -104,9 +105,8 @@ class Authority:
 
     def _book(self) -> dict[str, Any]:
         path = self.folder / MEMBERS
-        book = read_json(path)
-        check_schema(path, book, "fmtc members", 1)
-        check_form(path, book, {"plan": dict, "issued": [{"name": str, "path": str, "certificate": str}]})
+        form = {"plan": dict, "issued": [{"name": str, "path": str, "certificate": str}]}
+        book = read_json(path, form, kind=BOOK)
         return dict(book) | {"plan": plan_in(path, book["plan"])}
 
     def _enter(self, **parts: Any) -> None:

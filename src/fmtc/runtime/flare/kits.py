@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...artifacts.files import check_form, check_schema, read_json, tighten, write_file, write_json
+from ...artifacts.files import Kind, read_json, tighten, write_file, write_json
 from ...artifacts.locks import held
 from ...errors import FederationError, KitError, TrustError
 from ...privacy.identity import AUTHORITY, REVOKED, Trust, common_name, is_key_of, load_certificate, validity
@@ -26,7 +26,7 @@ from ..kitclient import SALT, read_salt
 from . import compat
 from .plan import ASK_FOR_ANOTHER, Plan, is_loopback, organisation, plan_in
 
-KIT_FORMAT = 2
+KIT = Kind("fmtc kit", 2)
 KIT_FILE = "kit.json"
 WAITING = "waiting.json"  # in a silo's folder: the signing request that has not been answered yet
 ROSTER = "roster.json"  # beside a certificate: who was admitted, signed by the authority
@@ -100,9 +100,7 @@ class Kit:
                 f"{path} waits for its certificate: send its request to the organiser, and take the answer in with "
                 "`fmtc federation accept FILE --kit FOLDER`"
             )
-        about = read_json(file)
-        check_schema(file, about, "fmtc kit", KIT_FORMAT)
-        check_form(file, about, {"role": str, "name": str, "plan": dict})
+        about = read_json(file, {"role": str, "name": str, "plan": dict}, kind=KIT)
         kit = cls(path, about["role"], about["name"], plan_in(file, about["plan"]))
         if (kit.role, kit.name) not in [("coordinator", "coordinator"), *(("silo", silo) for silo in kit.plan.silos)]:
             raise KitError(f"{file} is damaged: {kit.role} {kit.name!r} is not in the plan")
@@ -189,7 +187,7 @@ def write_kit(folder: Path, role: str, name: str, plan: Plan) -> Kit:
         f"    fmtc {command}\n    fmtc doctor --kit FOLDER\n"
     )
     (folder / "README.txt").write_text(text, encoding="utf-8")
-    about = {"kind": "fmtc kit", "schema": KIT_FORMAT, "role": role, "name": name, "plan": asdict(plan)}
+    about = {**KIT.head, "role": role, "name": name, "plan": asdict(plan)}
     write_json(folder / KIT_FILE, about, secret=True)
     return Kit.read(folder)
 
