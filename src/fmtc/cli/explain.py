@@ -26,7 +26,7 @@ from . import flags
 from .flags import PATH, free_path, given
 from .predict import check_tables, give_table, read_known, silos_of, text_recipe, word_lookup
 from .program import main_group
-from .words import Words, new_console, new_table, show, show_indented
+from .words import Words, new_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -458,16 +458,15 @@ def show_wire(words: Words) -> None:
     phases = declared((*COMMON, *METHOD.phases))
     if words.give({"letters": LETTERS, "phases": phases}):
         return
-    console = new_console()
     for phase in phases:
-        show(console, Text.assemble((phase["phase"], "bold"), f" ({phase['doing']})"))
+        words.show(Text.assemble((phase["phase"], "bold"), f" ({phase['doing']})"))
         for title, fields in (("asked", phase["asks"]), ("answer", phase["answers"])):
             if not fields:
-                show_indented(console, f"{title}: nothing")
+                words.show(f"{title}: nothing", by=2)
             for field in fields:
                 when = "" if field["when"] == "always" else f" ({field['when']})"
                 shape = f", {field['shape']}: {field['what']}{when}"
-                show_indented(console, Text.assemble(f"{title}: ", (field["name"], "bold"), shape))
-                show_indented(console, f"can tell: {field['tells']}", "dim", by=10)
-        console.print()
-    show(console, "In shapes: " + ", ".join(f"{letter} {what}" for letter, what in LETTERS.items()) + ".")
+                words.show(Text.assemble(f"{title}: ", (field["name"], "bold"), shape), by=2)
+                words.show(f"can tell: {field['tells']}", "dim", by=10)
+        words.show("")
+    words.show("In shapes: " + ", ".join(f"{letter} {what}" for letter, what in LETTERS.items()) + ".")
