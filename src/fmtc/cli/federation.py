@@ -14,7 +14,7 @@ from ..privacy.floor import Floor
 from ..schema import Schema
 from ..tables.reading import Reading
 from . import flags
-from .flags import PATH, SILO, Course, Output, Waiting, free_path, given
+from .flags import PATH, SILO, Course, Output, Patience, free_path, given
 from .program import main_group
 from .settings import bind_bounds, build_model, model_options
 from .words import Words
@@ -24,9 +24,11 @@ kit_option = flags.option("--kit", "kit_path", type=PATH, required=True,
 
 
 @dataclass(frozen=True)
-class Leading(Waiting, Course):
+class Leading(Patience, Course):
     """How a coordinator leads a run."""
 
+    wait: float = given("--wait", type=float, default=600.0, show_default=True,
+                        help="Seconds to wait for silos that are not there.")  # fmt: skip
     no_preflight: bool = given("--no-preflight", is_flag=True, help="Do not compare the silos' columns first.")
     calibrate: bool = given("--calibrate", is_flag=True,
                             help="Let every silo calibrate its model, as `fmtc fit --calibrate`.")  # fmt: skip
