@@ -18,7 +18,7 @@ from rich.text import Text
 
 from .. import tables
 from ..artifacts import labels, runs
-from ..artifacts.files import check_form, new_file, read_json
+from ..artifacts.files import new_file, read_json
 from ..errors import DataError, FileError, listed, plural
 from ..tables.reading import Reading
 from ..wording import FLAGS
@@ -420,12 +420,7 @@ def show_influence(words: Words, run: Path) -> None:
     file = run / "report.json"
     if not file.is_file():
         raise FileError(f"{run} is not the folder of a run: it has no report.json, which says who pulls whom")
-    found = read_json(file, {"trust?": (dict, None)}).get("trust")
-    if found is None:
-        raise FileError(
-            f"{run} does not say who pulls whom: it was written by an older version of fmtc, or by one silo"
-        )
-    check_form(file, found, runs.TRUST, "trust")
+    found = read_json(file, {"trust": runs.TRUST})["trust"]
     if words.give(found):
         return
     lines, rounds, pulls = found["clients"], found["rounds"], found["influence"]

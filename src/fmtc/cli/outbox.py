@@ -105,7 +105,7 @@ def _about(path: Path, silo: str, run: str, lines: Sequence[Mapping[str, Any]]) 
 def _show_run(words: Words, run: Mapping[str, Any]) -> None:
     words.show(Text.assemble(("silo ", ""), (run["silo"], "bold"), ", run ", (run["run"], "bold")))
     words.show(f"from {_moment(run['first'])} to {_moment(run['last'])}", by=2)
-    among = [f"{run[name]} {words}" for name, words in (("replays", "sent again"), ("failures", "errors")) if run[name]]
+    among = [f"{run[name]} {said}" for name, said in (("replays", "sent again"), ("failures", "errors")) if run[name]]
     more = f" ({', '.join(among)} among them)" if among else ""
     words.show(f"{plural(run['answers'], 'answer')} with content{more}, {decimal(run['bytes'])} in all", by=2)
     table = new_table("<phase", "<field", "<what it is", "<shape", ">times", ">bytes")
