@@ -207,7 +207,7 @@ def home(original, copy, monkeypatch) -> Iterator[Path]:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     monkeypatch.setattr(supervise, "Process", interrupted)
     monkeypatch.setattr(supervise, "check_port", lambda *_, **__: None)
-    monkeypatch.setattr(doctor, "greet", lambda kit: doctor.Greeting([], None))
+    monkeypatch.setattr(doctor, "greet", lambda kit: [])
     monkeypatch.setattr(identity, "roster_code", lambda prints: CODE)  # which is slow on purpose
     monkeypatch.chdir(copy)
     whole = state_of(copy)

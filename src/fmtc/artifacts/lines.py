@@ -1,11 +1,10 @@
-"""An append-only file of JSON lines: who adds to it, and who reads what was added. Imports nothing of fmtc.
+"""An append-only file of JSON lines, from the side of who adds to it. Imports nothing of fmtc.
 
 `runtime/flare/serve.py` loads it by its path, in processes that run without fmtc.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -45,24 +44,3 @@ def put(handle: int, line: Mapping[str, Any]) -> None:
     content = json.dumps(line).encode() + b"\n"
     while content:  # a disk that fills up takes a part of it, and raises an error next time
         content = content[os.write(handle, content) :]
-
-
-class Follower:
-    """Reads the lines that are added to a file, from now on."""
-
-    def __init__(self, path: Path):
-        self.path, self.place = path, 0
-        with contextlib.suppress(OSError):  # there is no such file yet; who reads it says what is wrong with it
-            self.place = path.read_bytes().rfind(b"\n") + 1
-
-    def lines(self) -> list[bytes]:
-        """The complete lines since the last call."""
-        if not self.path.exists():
-            return []
-        with self.path.open("rb") as stream:
-            if self.path.stat().st_size < self.place:  # another file by now
-                self.place = 0
-            stream.seek(self.place)
-            whole = stream.read().rpartition(b"\n")[0]
-        self.place += len(whole) + 1 if whole else 0
-        return whole.splitlines()

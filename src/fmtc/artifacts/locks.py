@@ -93,6 +93,3 @@ def _holder(path: Path) -> str:
         return f"process {holder['pid']} of {holder['host']}, since {since:%Y-%m-%d %H:%M:%S} UTC"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
-
-
-__all__ = ["held"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -217,13 +216,11 @@ class Comparison:
     @classmethod
     def of_files(cls, files: Sequence[Path], reading: Reading, n_clusters: int, *, scaled: bool = True) -> Comparison:
         """Compare the silos of files through what they would send in a federation."""
-        from ..tables.survey import survey
+        from ..tables.survey import compare_columns
 
         held = tables.read_columns(files, replace(reading, judge=reading.text_column is None))
-        salt = secrets.token_hex(32)
-        surveys = {silo: survey(content, salt) for silo, content in held.items()}
         complete = reading.missing == REFUSE
-        found = tables.compare(surveys, by_name=True, n_clusters=n_clusters, complete=complete, scaled=scaled)
+        found = compare_columns(held, n_clusters=n_clusters, complete=complete, scaled=scaled)
         return cls(list(held), found, held)
 
     @property

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..describe import FLAGS
 from ..privacy.protection import Protection
-from ..tables.findings import CODES, LIMIT, WIDTH, Kind
+from ..tables.catalogue import CODES
+from ..tables.findings import LIMIT, WIDTH, Kind
 from .base import Array, Content, Nothing, Phase, array, number
 
 # --------------------------------------------------------------------------------------------------------------- survey

@@ -62,10 +62,8 @@ def _train(transport: Transport, spec: RunSpec, events: Channel) -> bool:
         events.tell("aborted")
     except ClientError as error:
         events.tell("stopped" if isinstance(error.__cause__, OwnError) else "lost", why=str(error))
-    except InputError as error:
-        events.tell("refused data", why=str(error))
-    except TrustError as error:
-        events.tell("trust refused", why=str(error))
+    except (InputError, TrustError) as error:
+        events.tell("trust refused" if isinstance(error, TrustError) else "refused data", why=str(error))
     except Exception as error:
         events.tell("failed", why=f"{type(error).__name__}: {error}")
         raise

@@ -227,10 +227,8 @@ def run(
     >>> len(result.history), transport.results()["a"].labels.shape
     (4, (30,))
     """
-    folder, least = (
-        None if checkpoint is None else Path(checkpoint),
-        quorum(min_clients, len(transport.client_ids), method),
-    )
+    folder = None if checkpoint is None else Path(checkpoint)
+    least = quorum(min_clients, len(transport.client_ids), method)
     return _Run(transport, settings, method, weights, tuple(callbacks), folder, least).to_the_end(resume)
 
 
@@ -270,6 +268,11 @@ class _Run:
         """Rounds done."""
         return self.history[-1].round_no if self.history else 0
 
+    @property
+    def place(self) -> int:
+        """Where the loop stands in the order of phases; -1 before the first."""
+        return self.method.phases.index(self.method.phase(self.loop)) if self.loop else -1
+
     def to_the_end(self, resume: bool) -> RunRecord:
         """All phases in their order, from the checkpoint if there is one."""
         method, settings = self.method, self.settings
@@ -277,7 +280,7 @@ class _Run:
         if not found:
             self.server = method.open_server(self.transport.client_ids, settings, self.weights)
         answered: Iterable[str] = self.transport.client_ids
-        begun = method.phases.index(method.phase(self.loop)) if found and self.loop else -1  # loop of the checkpoint
+        begun = self.place if found else -1  # loop of the checkpoint
         for place, phase in enumerate(method.phases):
             if phase in method.loops and place >= begun:
                 self._loop(phase)
@@ -305,7 +308,7 @@ class _Run:
         place = {"round_no": self.round_no, "last_round": self.answered.get(cid, 0)}
         again = [
             Message(phase.name, phase.asks(server, settings)[cid], **place, turn=turn)
-            for phase in method.phases[: method.phases.index(method.phase(self.loop))]
+            for phase in method.phases[: self.place]
             if phase.rebuilds
             for turn in range(method.times(phase, server, settings))
         ]
@@ -329,10 +332,7 @@ class _Run:
         method = self.method
         if not self.history:
             return phase in method.opening
-        between = method.precedes_a_loop(phase) and method.phases.index(phase) > method.phases.index(
-            method.phase(self.loop)
-        )
-        return between and not phase.pure
+        return method.precedes_a_loop(phase) and method.phases.index(phase) > self.place and not phase.pure
 
     def _loop(self, phase: Phase) -> None:
         """Rounds of one loop until it stops."""

@@ -196,9 +196,8 @@ class KitClient:
             "client": self._open,
             "table": partial(_Table, self),
             "run": partial(_Run, self),
+            "keys": lambda: self.keys,
         }
-        if self.keys is not None:
-            subjects["keys"] = lambda: self.keys
         store = FolderStore(self.folder, self.method)
         self.node = ClientNode(self.method, self.settings, outbox, subjects, store, self._keep_result)
 

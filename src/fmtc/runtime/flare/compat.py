@@ -22,12 +22,8 @@ except ImportError as error:
     raise ImportError("a federation of processes needs nvflare: pip install 'fmtc[federation]'") from error
 
 
-class UnknownFlareError(ImportError):
-    """An installed FLARE that nobody has tried."""
-
-
 if metadata.version("nvflare") not in VERIFIED:
-    raise UnknownFlareError(
+    raise ImportError(
         f"fmtc works with nvflare {' or '.join(VERIFIED)}, and this is nvflare {metadata.version('nvflare')}: "
         "pip install 'fmtc[federation]' installs one that works."
     )

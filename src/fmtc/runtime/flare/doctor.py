@@ -16,8 +16,7 @@ import shutil
 import socket
 import ssl
 import stat
-import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -42,7 +41,12 @@ NEEDED, WANTED = 100 * 10**6, 10**9  # bytes free: without the first nothing wor
 PROXIES = {f"{kind}_proxy" for kind in ("http", "https", "ws", "wss", "all", "grpc")}
 TIMEOUT = 5.0
 SERVER = "server"  # the coordinator's name in its certificate
-_NOT_YET, _EXPIRED, _REVOKED = 9, 10, 23  # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID, ..._HAS_EXPIRED, ..._REVOKED
+# Why a certificate that our authority signed does not count, by OpenSSL's X509_V_ERR_...: check, what it is, what to do
+INVALID = {
+    9: ("trust", "is not valid yet", "set the clock of this machine"),
+    10: ("trust", "has expired", "the coordinator needs a renewed kit (`fmtc federation renew`)"),
+    23: ("revoked", "was revoked", "ask the organiser who the coordinator is now"),
+}
 _OPEN = "it has to be open to this machine, directly: a federation uses no proxy"
 _ASK = "check host and port of the plan with the coordinator"
 
@@ -84,24 +88,10 @@ def examine(kit_path: Path | None = None, *, out: Path = Path()) -> Iterator[Che
         check, kit = open_kit(kit_path)
         yield check
         if kit is not None:
-            yield from _of_kit(kit)
+            yield from (expiry(kit), permissions(kit), policy(kit), roster(kit))
+            yield from (own_port(kit),) if kit.role == "coordinator" else (salt(kit), proxy(), *greet(kit))
+            yield disk("disk of the kit", kit.path)
     yield disk("disk for the output", out)
-
-
-def _of_kit(kit: Kit) -> Iterator[Check]:
-    """All checks of a kit that can be used."""
-    yield expiry(kit)
-    yield permissions(kit)
-    yield policy(kit)
-    yield roster(kit)
-    if kit.role == "coordinator":
-        yield own_port(kit)
-    else:
-        greeting = greet(kit)
-        yield from (salt(kit), proxy(kit), *greeting.checks)
-        if greeting.date is not None:
-            yield clock(greeting.date)
-    yield disk("disk of the kit", kit.path)
 
 
 # ------------------------------------------------------------------------------------------------- this machine
@@ -183,8 +173,6 @@ def expiry(kit: Kit) -> Check:
 
 def permissions(kit: Kit) -> Check:
     """Whether only this user can read the keys and the folder they are in."""
-    if os.name != "posix":
-        return Check("permissions", True, "not checked on this system", "make sure that only you can read the kit")
     secrets = sorted({*kit.path.rglob("*.key"), *kit.path.glob("salt")})
     wrong = []
     for path in (kit.path, *secrets):
@@ -255,7 +243,7 @@ def own_port(kit: Kit, timeout: float = TIMEOUT) -> Check:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             return Check("port", False, f"port {number} cannot be used ({error.strerror})", "choose another port")
-        check, _ = shake_hands(kit, "127.0.0.1", timeout)
+        check, *_ = shake_hands(kit, "127.0.0.1", timeout)
         if check.ok or check.name == "host name":
             return Check(
                 "port", True, f"port {number} is taken by a server of this federation", "one can run at a time"
@@ -268,27 +256,14 @@ def own_port(kit: Kit, timeout: float = TIMEOUT) -> Check:
 # ------------------------------------------------------------------------------------------ the way to the coordinator
 
 
-@dataclass(frozen=True)
-class Greeting:
-    """What came of dialling the coordinator: checks in order, of which the last may have failed, and its clock."""
-
-    checks: tuple[Check, ...]
-    date: datetime | None = None
-
-
-def service(kit: Kit) -> dict[str, Any]:
-    """Where and how FLARE dials, or listens."""
-    name = "fed_server.json" if kit.role == "coordinator" else "fed_client.json"
-    try:
-        return dict(read_json(kit.startup / name)["servers"][0]["service"])
-    except (FileError, LookupError, TypeError):
-        return {}
-
-
 def address(kit: Kit) -> tuple[str, int]:
     """Host and port that FLARE dials: those of the plan, unless somebody changed them."""
-    host, _, number = str(service(kit).get("target", "")).rpartition(":")
-    return (host, int(number)) if kit.role == "silo" and host and number.isdigit() else (kit.plan.host, kit.plan.port)
+    target = ""
+    if kit.role == "silo":
+        with contextlib.suppress(FileError, LookupError, TypeError):
+            target = str(read_json(kit.startup / "fed_client.json")["servers"][0]["service"]["target"])
+    host, _, number = target.rpartition(":")
+    return (host, int(number)) if host and number.isdigit() else (kit.plan.host, kit.plan.port)
 
 
 def where(kit: Kit) -> str:
@@ -296,32 +271,23 @@ def where(kit: Kit) -> str:
     return "{}:{}".format(*address(kit))
 
 
-def proxy(kit: Kit, environment: Mapping[str, str] | None = None) -> Check:
-    """Whether a proxy of the environment would divert the connection; over gRPC, FLARE would use it."""
-    environment = os.environ if environment is None else environment
+def proxy(environment: Mapping[str, str] = os.environ) -> Check:
+    """Whether the environment names a proxy: a federation does not use it."""
     named = [name for name in sorted(environment) if name.lower() in PROXIES and environment[name]]
     if not named:
         return Check("proxy", True, "none in the environment")
-    bypassed = {"no": environment.get("no_proxy") or environment.get("NO_PROXY", "")}
-    host, _ = address(kit)
-    if urllib.request.proxy_bypass_environment(host, bypassed):  # type: ignore[attr-defined]
-        return Check("proxy", True, f"{', '.join(named)} set, and not for {host}")
-    if "grpc" in str(service(kit).get("scheme")):
-        return Check("proxy", False, f"{', '.join(named)} would divert the connection to {host}",
-                     f"add the host to no_proxy: export no_proxy={host}")  # fmt: skip
     return Check("proxy", True, f"{', '.join(named)} set, not used: a federation connects directly")
 
 
-def greet(kit: Kit, timeout: float = TIMEOUT) -> Greeting:
-    """Dial the coordinator: its name, its port, TLS, and whether each side trusts the other's certificate."""
-    name = host_name(kit)
-    if not name.ok:
-        return Greeting((name,))
-    answered = port(kit, timeout)
-    if not answered.ok:
-        return Greeting((name, answered))
-    trust, date = shake_hands(kit, timeout=timeout)
-    return Greeting((name, answered, trust), date)
+def greet(kit: Kit, timeout: float = TIMEOUT) -> list[Check]:
+    """Dial the coordinator: its name, its port, TLS, whether each side trusts the other's certificate, and its clock.
+
+    Checks in order; those that need a failed one are omitted.
+    """
+    found = [host_name(kit)]
+    if found[-1].ok:
+        found.append(port(kit, timeout))
+    return [*found, *shake_hands(kit, timeout=timeout)] if found[-1].ok else found
 
 
 def host_name(kit: Kit) -> Check:
@@ -357,12 +323,12 @@ def port(kit: Kit, timeout: float = TIMEOUT) -> Check:
     return Check("port", True, f"{there} accepts connections")
 
 
-def shake_hands(kit: Kit, host: str | None = None, timeout: float = TIMEOUT) -> tuple[Check, datetime | None]:
+def shake_hands(kit: Kit, host: str | None = None, timeout: float = TIMEOUT) -> list[Check]:
     """Whether we trust who answers at the coordinator's port, whether it trusts us, and the time on its clock.
 
-    The check is called ``trust`` where certificates were compared, ``revoked`` where one of them no longer counts,
-    ``host name`` where they agree except for the host, which FLARE does not check, and ``tls`` where certificates could
-    not be compared.
+    The first check is called ``trust`` where certificates were compared, ``revoked`` where one of them no longer
+    counts, ``host name`` where they agree except for the host, which FLARE does not check, and ``tls`` where
+    certificates could not be compared. The clock is compared where the other side has said its time.
     """
     dialled, number = address(kit)
     host, there = host or dialled, where(kit)
@@ -379,25 +345,23 @@ def shake_hands(kit: Kit, host: str | None = None, timeout: float = TIMEOUT) -> 
             shaken = True
             wrong = _not_the_coordinator(kit, secure.getpeercert() or {})
             if wrong is not None and wrong.name == "trust":
-                return wrong, None
+                return [wrong]
             secure.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
             answer = secure.recv(4096)  # with TLS 1.3 the other side refuses us only now
     except ssl.SSLCertVerificationError as error:
-        return _distrust(kit, there, error, timeout), None
+        return [_distrust(kit, there, error, timeout)]
     except TimeoutError:
         late = f"{there} {'speaks TLS, but then' if shaken else 'accepts connections, but'} says nothing"
-        return Check("tls", False, late, f"it may be busy, or not the coordinator: {_ASK}"), None
+        return [Check("tls", False, late, f"it may be busy, or not the coordinator: {_ASK}")]
     except OSError as error:  # errors of ssl among them
-        refused = shaken or (isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""))
-        return (_refused(kit, there) if refused else _no_tls(there)), None
+        if shaken or (isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or "")):
+            return [_refused(kit, there)]
+        found = f"the program at {there} does not speak TLS"
+        return [Check("tls", False, found, f"another program may use this port: {_ASK}")]
     if not answer:
-        return _refused(kit, there), None
-    return wrong or Check("trust", True, f"{there} is the coordinator, and accepts our certificate"), _date(answer)
-
-
-def _no_tls(there: str) -> Check:
-    return Check("tls", False, f"the program at {there} does not speak TLS",
-                 f"another program may use this port: {_ASK}")  # fmt: skip
+        return [_refused(kit, there)]
+    trust = wrong or Check("trust", True, f"{there} is the coordinator, and accepts our certificate")
+    return [trust, *_clock(answer)]
 
 
 def _refused(kit: Kit, there: str) -> Check:
@@ -425,15 +389,9 @@ def _not_the_coordinator(kit: Kit, certificate: Mapping[str, Any]) -> Check | No
 
 def _distrust(kit: Kit, there: str, error: ssl.SSLCertVerificationError, timeout: float) -> Check:
     """Why the certificate that was shown to us is not valid."""
-    if error.verify_code == _EXPIRED:
-        return Check("trust", False, f"the certificate of the coordinator at {there} has expired",
-                     "the coordinator needs a renewed kit (`fmtc federation renew`)")  # fmt: skip
-    if error.verify_code == _REVOKED:
-        return Check("revoked", False, f"the certificate of the coordinator at {there} was revoked",
-                     "ask the organiser who the coordinator is now")  # fmt: skip
-    if error.verify_code == _NOT_YET:
-        return Check("trust", False, f"the certificate of the coordinator at {there} is not valid yet",
-                     "set the clock of this machine")  # fmt: skip
+    if error.verify_code in INVALID:
+        name, what, advice = INVALID[error.verify_code]
+        return Check(name, False, f"the certificate of the coordinator at {there} {what}", advice)
     issuer = ""
     with contextlib.suppress(OSError, ValueError):
         from cryptography import x509
@@ -445,18 +403,24 @@ def _distrust(kit: Kit, there: str, error: ssl.SSLCertVerificationError, timeout
                  "TLS connections let this one pass")  # fmt: skip
 
 
-def _date(answer: bytes) -> datetime | None:
+def _clock(answer: bytes) -> list[Check]:
+    """The check of the clock, where an answer names the time."""
     for line in answer.split(b"\r\n"):
         if line.lower().startswith(b"date:"):
             with contextlib.suppress(ValueError):
-                return parsedate_to_datetime(line[5:].decode("ascii", "replace").strip())
-    return None
+                return [clock(parsedate_to_datetime(line[5:].decode("ascii", "replace").strip()))]
+    return []
+
+
+def _failed(kit: Kit, timeout: float, names: Collection[str]) -> Check | None:
+    """The check of these names that fails when we dial the coordinator."""
+    return next((check for check in greet(kit, timeout) if not check.ok and check.name in names), None)
 
 
 def reachable(kit: Kit, timeout: float = TIMEOUT) -> str:
     """What keeps us from the coordinator's port, in a sentence; empty where nothing does."""
-    last = greet(kit, timeout).checks[-1]
-    return "" if last.ok or last.name in ("trust", "revoked", "host name") else last.sentence
+    wrong = _failed(kit, timeout, ("address", "port", "tls"))
+    return "" if wrong is None else wrong.sentence
 
 
 def refusal(kit: Kit, timeout: float = TIMEOUT, *, clock: Clock = SYSTEM) -> str:
@@ -465,11 +429,11 @@ def refusal(kit: Kit, timeout: float = TIMEOUT, *, clock: Clock = SYSTEM) -> str
     Asked twice, because a server that is just being stopped cuts connections as well. Raises `TrustError` where a
     certificate was revoked, theirs or ours.
     """
-    for pause in (1.0, 0.0):
-        last = greet(kit, timeout).checks[-1]
-        if last.ok or last.name not in ("trust", "revoked"):
-            return ""
-        clock.sleep(pause)
-    if last.name == "revoked":
-        raise TrustError(last.sentence)
-    return last.sentence
+    names = ("trust", "revoked")
+    if _failed(kit, timeout, names) is None:
+        return ""
+    clock.sleep(1.0)
+    wrong = _failed(kit, timeout, names)
+    if wrong is not None and wrong.name == "revoked":
+        raise TrustError(wrong.sentence)
+    return "" if wrong is None else wrong.sentence

@@ -124,8 +124,8 @@ class Roster:
     @classmethod
     def check(cls, document: Any, authority: x509.Certificate, what: Any = "the roster") -> Roster:
         """A roster that was read from JSON, or `TrustError` where the authority did not sign it."""
-        check_schema(what, document, "fmtc roster", 1)
         form = {"number": int, "silos": {str: str}, "planned": [str], "revoked": str, "signature": str}
+        check_schema(what, document, "fmtc roster", 1)
         check_form(what, document, form)
         _check_signature(document, identity.rsa_key(authority), str(what))
         roster = cls(document)
@@ -165,7 +165,7 @@ def newer(old: Roster, new: Roster) -> bool:
     return new.number > old.number
 
 
-def strangers(kit: Kit, roster: Roster) -> list[str]:
+def strangers(kit: Kit, roster: Roster, certificate: x509.Certificate | None = None) -> list[str]:
     """Silos of a roster whose keys nobody here has compared; raises `TrustError` where a pinned or our own key changed.
 
     Parameters
@@ -174,17 +174,15 @@ def strangers(kit: Kit, roster: Roster) -> list[str]:
         A silo's.
     roster : Roster
         One that the authority signed.
+    certificate : Certificate, optional
+        Ours, where the kit has another one yet.
     """
-    return _strangers(kit.path, kit.name, identity.load_certificate(kit.credentials[0]), roster)
-
-
-def _strangers(folder: Path, name: str, certificate: x509.Certificate, roster: Roster) -> list[str]:
     shown = dict(roster.fingerprints)
-    listed_as = shown.pop(name, None)
-    if listed_as != identity.fingerprint_of(certificate):
+    listed_as = shown.pop(kit.name, None)
+    if listed_as != identity.fingerprint_of(certificate or identity.load_certificate(kit.credentials[0])):
         what = "does not name us" if listed_as is None else f"names another key ({listed_as[:16]}…) for us"
-        raise TrustError(f"the roster of the federation {what}: ask the organiser what happened to silo {name!r}")
-    return identity.check_pins(shown, identity.read_pins(folder / identity.PINS))
+        raise TrustError(f"the roster of the federation {what}: ask the organiser what happened to silo {kit.name!r}")
+    return identity.check_pins(shown, identity.read_pins(kit.path / identity.PINS))
 
 
 def pin(kit: Kit, roster: Roster) -> None:
@@ -386,7 +384,7 @@ def _accept_as_silo(document: dict[str, Any], folder: Path, told: tuple[Plan, Ro
     salt = _opened(document["sealed"], key)
     if salt is None and not (folder / SALT).exists():
         raise KitError(f"{what} lacks the silos' common secret; ask the organiser to admit the request again")
-    _strangers(folder, name, certificate, roster)  # before anything is written
+    unknown = strangers(Kit(folder, "silo", name, plan), roster, certificate)  # before anything is written
     make_silo(plan, name, folder)
     write_file(startup / identity.AUTHORITY, document["authority"].encode())
     if salt is not None:
@@ -397,7 +395,7 @@ def _accept_as_silo(document: dict[str, Any], folder: Path, told: tuple[Plan, Ro
     write_file(startup / "client.crt", document["certificates"]["startup/client.crt"].encode())
     roster.write(startup)
     kit = write_kit(folder, "silo", name, plan)
-    if not strangers(kit, roster):
+    if not unknown:
         pin(kit, roster)
     tighten(folder)
     kit.check()

@@ -131,9 +131,8 @@ def write_rows(path: Path, X: Any) -> Path:
     """Write rows to a file that only this user can read: ``.npz`` if sparse, else ``.npy``; the file."""
     path = path.with_suffix(".npz" if sp.issparse(X) else ".npy")
     path.touch(mode=0o600)
-    with path.open("wb") as stream:
-        if sp.issparse(X):
-            sp.save_npz(stream, X, compressed=False)
-        else:
-            np.save(stream, X, allow_pickle=False)
+    if sp.issparse(X):
+        sp.save_npz(path, X, compressed=False)
+    else:
+        np.save(path, X, allow_pickle=False)
     return path

@@ -159,32 +159,21 @@ def write_job(folder: Path, spec: RunSpec, plan: Plan, present: Collection[str])
         "sites": {spec.client_ids.get(silo, silo): site for silo, site in sites.items()},
         "lost_after": plan.lost_after,
     }
-    apps = {"coordinator": ["server"], "silo": names}  # a silo does not get the coordinator's part
-    for app in apps:
+    for_server = {
+        "server": {compat.TASK_REQUEST_INTERVAL: polling(len(names))},
+        "workflows": [{"id": "fmtc", "path": CONTROLLER, "args": controller}],
+    }
+    for_client = {
+        compat.JOB_HEARTBEAT_INTERVAL: plan.lost_after / 10,
+        "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {"spec": spec.for_silo()}}}],
+    }
+    for app, end, config in (("coordinator", "server", for_server), ("silo", "client", for_client)):
         (folder / app / "config").mkdir(parents=True)
-    write_json(
-        folder / "meta.json", {"name": "fmtc", "min_clients": len(names), "resource_spec": {}, "deploy_map": apps}
-    )
-    write_json(
-        folder / "coordinator" / "config" / "config_fed_server.json",
-        {
-            "format_version": 2,
-            **compat.INLINE_ARRAYS,
-            "server": {compat.TASK_REQUEST_INTERVAL: polling(len(names))},
-            "workflows": [{"id": "fmtc", "path": CONTROLLER, "args": controller}],
-            "components": [],
-        },
-    )
-    write_json(
-        folder / "silo" / "config" / "config_fed_client.json",
-        {
-            "format_version": 2,
-            **compat.INLINE_ARRAYS,
-            compat.JOB_HEARTBEAT_INTERVAL: plan.lost_after / 10,
-            "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {"spec": spec.for_silo()}}}],
-            "components": [],
-        },
-    )
+        whole = {"format_version": 2, **compat.INLINE_ARRAYS, **config, "components": []}
+        write_json(folder / app / "config" / f"config_fed_{end}.json", whole)
+    apps = {"coordinator": ["server"], "silo": names}  # a silo does not get the coordinator's part
+    meta = {"name": "fmtc", "min_clients": len(names), "resource_spec": {}, "deploy_map": apps}
+    write_json(folder / "meta.json", meta)
     return folder
 
 
