@@ -36,8 +36,9 @@ from .models import MODEL_FILE
 if TYPE_CHECKING:
     import polars as pl
 
-    from ..describe import Atlas, Explanation, Lookup
+    from ..describe import Atlas, Explanation
     from ..describe.documents import Document
+    from ..describe.features import Lookup
     from ..estimator import FMTC
     from ..runtime.driver import RunRecord
     from ..tables.reading import Reading
@@ -402,7 +403,8 @@ def read_explanation(folder: Path) -> Explanation | None:
 
 def read_atlas(folder: Path) -> Atlas | None:
     """The atlas of a run; None in a folder without one, such as that of a model."""
-    from ..describe import FLAGS, Atlas
+    from ..describe import Atlas
+    from ..describe.atlas import FLAGS
 
     found: Atlas | None = _read_document(folder / ATLAS, Atlas)
     unknown = {flag for one in found.clusters for flag in one.flags.values()} - set(FLAGS) if found else set()

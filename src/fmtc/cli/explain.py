@@ -223,7 +223,8 @@ def _write_obs(file: Path, added: pl.DataFrame, out: Path) -> None:
 
 def explain_clusters(words: Words, run: Path, silo_name: str | None, names: dict[int, str]) -> None:
     """Say what the clusters of a run or of one silo are, after giving them new names."""
-    from ..describe import Explanation, empty_clusters_sentence
+    from ..describe import Explanation
+    from ..describe.words import empty_clusters_sentence
 
     explanation = runs.read_explanation(run)
     if explanation is None:
@@ -256,7 +257,7 @@ def explain_clusters(words: Words, run: Path, silo_name: str | None, names: dict
 
 
 def _shares(explanation: Explanation) -> Table:
-    from ..describe import percents_of
+    from ..describe.clusters import percents_of
 
     table = new_table("<silo", ">rows", *(f">{cluster.cluster}" for cluster in explanation.clusters))
     for silo, clusters in explanation.silos.items():
@@ -279,7 +280,7 @@ def show_atlas(words: Words, run: Path) -> None:
 
 def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: Path | None) -> None:
     """Say why a row is in its cluster, and what would change it."""
-    from ..describe import explain_row as why_row
+    from ..describe.reasons import explain_row as why_row
     from ..loading import load_run
 
     model = load_run(run)

@@ -146,7 +146,7 @@ def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool, accept_unit
 def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     """The table of a run, how it ended, and where it is; `report` is that of `fmtc.artifacts.runs`."""
     from ..artifacts.runs import OUTBOX, TABLES, of_one_silo
-    from ..describe import empty_clusters_sentence
+    from ..describe.words import empty_clusters_sentence
     from ..schema import FILE as SCHEMA_FILE
 
     words.say(_run_table(report))
@@ -184,7 +184,7 @@ def show_end(words: Words, report: Mapping[str, Any]) -> None:
 def show_names(words: Words, out: Path, of_rows: str) -> None:
     """A line for each cluster of a run that has a name: what it is, and how many rows, such as "of all rows"."""
     from ..artifacts.runs import read_explanation
-    from ..describe import percents_of
+    from ..describe.clusters import percents_of
 
     found = read_explanation(out)
     if found is None:

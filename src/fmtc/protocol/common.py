@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..describe import FLAGS
+from ..describe.atlas import FLAGS
 from ..privacy.protection import Protection
 from ..tables.catalogue import CODES
 from ..tables.findings import LIMIT, WIDTH, Kind
