@@ -63,11 +63,10 @@ def held_words(held: Sequence[str], kept: Mapping[str, str | None] | None = None
 
 def lone_words(lone: Sequence[str]) -> str:
     """That silos have no cluster in common with any other, in a sentence."""
-    names = ", ".join(map(repr, lone[:5])) + (f" and {len(lone) - 5} more" if len(lone) > 5 else "")
     have, their, them = ("has", "its", "it") if len(lone) == 1 else ("have", "their", "them")
     return (
-        f"{names} {have} no cluster in common with any other silo: {their} clusters are {their} own, and the others "
-        f"can teach {them} little"
+        f"{listed(lone)} {have} no cluster in common with any other silo: {their} clusters are {their} own, and the "
+        f"others can teach {them} little"
     )
 
 

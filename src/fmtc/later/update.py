@@ -132,10 +132,8 @@ def update(model: FMTC, X: Any, silos: Any, keep_last: int | None) -> FMTC:
             presence[cid] = presence_of(model.labels_[places], model._k)
     sizes = {**before.sizes, **{cid: np.bincount(one.labels, minlength=model._k) for cid, one in found.items()}}
     model._fitted = replace(before, models=models, presence=presence, shared=shared, sizes=sizes, seen=None)
-    common: dict[str, Any] = {}
-    if shared is not None:
-        known = {"consensus": shared.Z, "kappa": shared.mixture and shared.mixture.kappa}
-        common = {name: value for name, value in known.items() if value is not None}
+    known = {"consensus": shared and shared.Z, "kappa": shared and shared.mixture and shared.mixture.kappa}
+    common = {name: value for name, value in known.items() if value is not None}
     why = f"went on from the model of before, with new rows of {listed(rows)}"
     result = RunRecord((), None, why, common=common, why=model.view_reason_, held=model.run_.held, shared=shared)
     model._remember(result, 1, choices={**model.run_.choices, **dict.fromkeys(rows, FEDERATED)})
