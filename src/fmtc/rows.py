@@ -251,7 +251,7 @@ def refuse_names(y: Any) -> None:
     ...     print(str(error).partition(";")[0])
     y is ignored, but holds words such as 'north'
     """
-    values = () if y is None else np.asarray(y, dtype=object).ravel()[:100]
+    values = [] if y is None else np.asarray(y).ravel()[:100].tolist()
     if words := [value for value in values if isinstance(value, str | bytes)]:
         raise DataError(
             f"y is ignored, but holds words such as {str(words[0])!r}; if they name the silo of each row, write silos="
@@ -345,7 +345,7 @@ def _rows_by_silo(silos: Any, n: int) -> dict[str, Any]:
         raise DataError(f"silos must hold one name per row: X has {n} rows, silos has shape {array.shape}")
     if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all():
         array = array.astype(np.int64)
-    words = np.char.strip(array.astype(str)) if n else array.astype(str)
+    words = np.char.strip(array.astype(str))
     values, codes = np.unique(words, return_inverse=True)
     if missing := NAMELESS & set(values.tolist()):
         raise DataError(f"silos has {int(np.isin(words, list(missing)).sum())} rows without a name")

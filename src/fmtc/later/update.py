@@ -58,7 +58,7 @@ def updated(
         model = models[cid]
         silo = Silo(cid, model.k, replace(settings, view=model.kind))
         known[cid] = commons[model.kind](model, shared, silo)
-        X = open_client(cid, X, replace(settings, view="auto")).X  # checked
+        X = open_client(cid, X, settings).X  # checked
         found[cid] = refit(silo, known[cid], X, (model.personal,))
     return (found, None) if shared is None else _followed(shared, found, known, settings)
 
@@ -105,7 +105,7 @@ def _graph_common(model: GraphModel, shared: GraphShared | None, silo: Silo) -> 
 def _as_common(own: Personal, covariance: Array) -> Common:
     """A silo's own concepts in place of common ones."""
     spread = np.full(len(own.shares), OWN_SPREAD)
-    return Common(own.means, (covariance + covariance.T) / 2, own.shares, own.profiles, spread, 0.0)
+    return Common(own.means, own.shares, own.profiles, (covariance + covariance.T) / 2, spread, 0.0)
 
 
 # ---------------------------------------------------------------------------------------------------------- estimator

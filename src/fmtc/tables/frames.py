@@ -43,8 +43,6 @@ def _series(cells: Any) -> pl.Series:
         return pl.Series(np.ascontiguousarray(cells.to_numpy()), nan_to_null=True)
     if kind in "iuf":  # with pandas' own missing values
         return pl.Series(cells.to_numpy(dtype=np.float64, na_value=np.nan), nan_to_null=True)
-    if kind in "Mm":
-        return pl.Series(cells.to_numpy().astype("datetime64[us]" if kind == "M" else "timedelta64[us]"))
     gone = cells.isna().to_numpy()
     values = [None if missing else value for value, missing in zip(cells.astype(object), gone, strict=True)]
     if str(cells.dtype) == "category":
