@@ -393,15 +393,18 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     def _own_clusters(self, k: int) -> Any:
         """Clusters of a silo where it may have fewer than the federation: an int, or by silo."""
-        own = self.clusters_per_silo
+        own, is_found = self.clusters_per_silo, isinstance(self.n_clusters, str)
+
+        def at_most(value: Any) -> Any:  # a number that is found may be smaller
+            return min(value, k) if is_found and isinstance(value, Integral) else value
+
         if isinstance(own, str) and own == "auto":
             return k
         if not isinstance(own, Mapping):
-            is_found = isinstance(self.n_clusters, str) and isinstance(own, Integral)
-            return min(own, k) if is_found else own  # a number that is found may be smaller
+            return at_most(own)
         if not own:
             raise InputError("clusters_per_silo is a mapping without a silo; give one number, or one for each silo")
-        return {str(cid): value for cid, value in own.items()}
+        return {str(cid): at_most(value) for cid, value in own.items()}
 
     def _adopt(
         self,
@@ -997,7 +1000,11 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """Parameters by name, those of the views side by side with the others: what models and reports keep."""
         own = {name: value for name, value in self.get_params(deep=False).items() if name not in ("graph", "mixture")}
         privacy = asdict(self.privacy) if isinstance(self.privacy, Privacy) else self.privacy
-        known = {"n_clusters": self.n_clusters_} if isinstance(self.n_clusters, str) else {}
+        known: dict[str, Any] = {}
+        if isinstance(self.n_clusters, str):
+            known["n_clusters"] = self.n_clusters_
+            if not isinstance(self.clusters_per_silo, str):
+                known["clusters_per_silo"] = self._own_clusters(self.n_clusters_)
         views = flat(self.view, self.graph, self.mixture)
         views["kappa"] = finite(views["kappa"])
         return own | views | {"privacy": privacy} | known
