@@ -1,4 +1,4 @@
-"""The command that compares silos before anything is learnt from them: check."""
+"""Commands that look at silos before anything is learnt from them: check and advise-k."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rich.text import Text
 
 from .. import tables
 from ..artifacts.files import write_file
-from ..errors import DataError, joined
+from ..errors import DataError, joined, plural
 from ..schema import NUMBER, Schema
 from ..tables.reading import EM, REFUSE, Reading
 from ..wording import FLAGS
 from . import flags
-from .flags import PATH, TABLES, Asking, free_path, given
-from .privacy import bounds_template
+from .flags import PATH, TABLES, Asking, free_path, free_picture, given, save_picture
 from .program import main_group
-from .words import Words, plural, show, show_indented
+from .settings import bounds_template, build_model, model_options
+from .words import Words, note_table, show, show_indented, size_of
 
 ERROR, NOTE = "error", "note"  # severities of `fmtc.tables.findings`, which loads Polars
 
@@ -96,9 +96,10 @@ def check(
     asking.check(files)
     templates.check(asking.kit)
     if asking.kit is not None:
-        from .leading import ask_columns
+        from .leading import ask_columns, coordinator_of
 
-        found = ask_columns(words, asking, n_clusters)
+        with coordinator_of(asking.kit) as coordinator:
+            found = ask_columns(words, coordinator, n_clusters, asking.wait)
     else:
         with every_problem(files, reading, n_clusters), words.warnings_as_notes():
             found = Comparison.of_files(files, reading, n_clusters, scaled=scale != "none")
@@ -130,6 +131,73 @@ def _schema_of(words: Words, files: Sequence[Path], reading: Reading) -> Schema:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, text.encode())
+
+
+@main_group.command("advise-k", short_help="How many clusters the rows speak for.")
+@click.argument("files", nargs=-1, type=PATH)
+@flags.takes(asking=Asking)
+@flags.option("--range", "k_range", metavar="LOW..HIGH", default="auto",
+        help="Numbers to compare; by default 2 to 30, and four rows of the smallest silo for each.")  # fmt: skip
+@flags.option("--plot", type=PATH, metavar="FILE", help="A picture of the evidence, such as k.png.")
+@flags.switch("--force", help="Replace --plot.")
+@flags.random_state
+@flags.quiet
+@flags.reading(*TABLES, judge=True)
+@model_options
+def advise_k(
+    files: tuple[Path, ...],
+    asking: Asking,
+    k_range: str,
+    plot: Path | None,
+    force: bool,
+    reading: Reading,
+    words: Words,
+    **settings: Any,
+) -> None:
+    """Say how many clusters the rows of all silos speak for: a number, a range, and how far to trust them.
+
+    It looks at large parts and at steps in the spectrum of each silo's neighbour graph, without labels. It is advice.
+    The strongest structure may not be the one you want, and no score can know which one that is.
+
+    Examples:
+      fmtc advise-k north.csv south.csv west.csv
+      fmtc advise-k *.csv --range 2..12 --plot k.png
+      fmtc advise-k all.parquet --silo-column site --json
+      fmtc advise-k --kit coordinator              (of a federation whose silos have joined)
+    """
+    from ..protocol.advice import range_of
+
+    asking.check(files)
+    try:
+        range_of(k_range)
+    except ValueError as error:
+        raise click.UsageError(f"--range: {error}") from None
+    model = build_model({**settings, "n_clusters": k_range}, reading)
+    if plot is not None:
+        plot = free_picture(plot, force)
+    if asking.kit is not None:
+        from .leading import ask_advice, coordinator_of
+
+        if (schema := reading.known_schema()) is not None:
+            model.schema_ = schema
+        with coordinator_of(asking.kit) as coordinator:
+            advice = ask_advice(words, coordinator, model, wait=asking.wait)
+    else:
+        with every_problem(files, reading, 1), words.warnings_as_notes():
+            silos = tables.read_silos(files, reading)
+            if reading.recipe is None:
+                note_table(words, silos, scaled=model.scale != "none")
+            from ..estimator import advise
+
+            words.say(f"{size_of(silos)}: looking for structure")
+            advice = advise({silo.name: silo.encoded for silo in silos}, k_range=k_range, model=model)
+    if plot is not None:
+        from ..plot import plot_k
+
+        save_picture(words, plot_k(advice).figure, plot)
+    if not words.give(advice.to_dict() | {"notes": words.notes}):
+        for sentence in advice.sentences:
+            words.show(sentence)
 
 
 # ------------------------------------------------------------------------------------------------------ comparing

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from ..artifacts.files import read_json
 from ..artifacts.runs import is_run
 from ..privacy.floor import Floor
 from ..schema import Schema
@@ -57,17 +56,14 @@ def coordinate(kit_path: Path, how: Leading, accept_units: bool, words: Words, *
       fmtc coordinate --kit coordinator -k 4 --out run --min-silos 3 --wait 300
       fmtc coordinate --kit coordinator -k 4 --out run --resume
     """
-    model = build_model(settings, advises=True)
+    model = build_model(settings)
     if how.schema is not None:
         model.schema_ = Schema.read(how.schema)
         bind_bounds(model, settings["bounds"], model.schema_)
-    from .leading import Lead, coordinators_kit  # loads NVIDIA FLARE
+    from .leading import Lead, coordinator_of  # loads NVIDIA FLARE
 
-    lead = Lead(words, model, coordinators_kit(kit_path), how, settings)
-    report = lead.run(preflight="no" if how.no_preflight else "first", accept_units=accept_units)
-    if report is not None:
-        words.give({"out": str(lead.out), **report, "history": read_json(lead.out / "history.json")})
-        lead.check_confirmed()
+    lead = Lead(words, model, coordinator_of(kit_path), how, settings)
+    lead.run(preflight="no" if how.no_preflight else "first", accept_units=accept_units)
 
 
 def _read_floor(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:

@@ -19,10 +19,9 @@ from ..tables.reading import Reading
 from . import flags
 from .check import every_problem
 from .flags import PATH, TABLES, Course, Patience, free_path, given
-from .labels import check_tables
-from .predict import word_lookup
+from .predict import check_tables, word_lookup
 from .program import if_interrupted, main_group
-from .settings import bind_bounds, build_model, model_options, weights_of
+from .settings import bind_bounds, build_model, model_options
 from .words import Words, note_table, show_run, size_of
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def fit(
     from ..report.rows import POINTS
 
     how.check_flags(files)
-    model, weights = build_model(settings, reading, advises=True), weights_of(settings)
+    model = build_model(settings, reading)
     out = free_path(how.out, how.force, runs.is_run)
     with _resumable(words, how, out) as checkpoint:
         with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
@@ -110,7 +109,7 @@ def fit(
             if reading.recipe is None:
                 note_table(words, given, scaled=model.scale != "none", accept_units=accept_units)
             bind_bounds(model, settings["bounds"], given[0].schema)
-            model = _fitted(words, model, given, how, checkpoint=checkpoint, silo_weights=weights)
+            model = _fitted(words, model, given, how, checkpoint=checkpoint, silo_weights=settings["silo_weights"])
             if reading.recipe is not None:
                 model.text_recipe_ = reading.recipe
             silos = [silo for silo in given if silo.name in model.silos_]
@@ -163,19 +162,19 @@ def _fitted(
 ) -> FMTC:
     """The model, fitted in this process or by one for each silo."""
     from ..processes import federate
-    from .live import Rounds, View
+    from .live import Rounds
 
     rows = {silo.name: silo.encoded for silo in silos}
     if not how.processes:
-        with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
+        with Rounds(words, f"{size_of(silos)}: preparing rows", model.max_iter, model.tol) as rounds:
             model.fit(rows, callbacks=[rounds], silo_weights=silo_weights, checkpoint=checkpoint, resume=how.resume)
         return model.calibrate(rows) if how.calibrate else model
     how.check(len(silos))
     names = {str(place): name for place, name in enumerate(rows, start=1)}
-    with View(words, names, f"{size_of(silos)}: starting processes", model.max_iter, model.tol) as view:
+    with Rounds(words, f"{size_of(silos)}: starting processes", model.max_iter, model.tol, names) as rounds:
         model = federate(
-            rows, model, listen=view, silo_weights=silo_weights, calibrate=how.calibrate, min_silos=how.min_clients,
-            deadline=how.deadline,
+            rows, model, silo_weights=silo_weights, calibrate=how.calibrate, min_silos=how.min_clients,
+            deadline=how.deadline, listen=rounds.hear,
         )  # fmt: skip
     for name in rows:
         if name not in model.silos_:

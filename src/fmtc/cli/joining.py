@@ -11,7 +11,7 @@ import click
 from rich.status import Status
 
 from ..artifacts import runs
-from ..errors import ChangedError, DataError, TrustError, UsageError, WriteError
+from ..errors import ChangedError, DataError, TrustError, UsageError, WriteError, plural
 from ..loading import read_settings
 from ..privacy.budget import BUDGET, Budget
 from ..privacy.ledger import LEDGER, read_lines, totals
@@ -26,7 +26,7 @@ from ..settings import Privacy
 from .asking import answer_held, ask_roster
 from .federation import Taking
 from .flags import Output
-from .words import Words, note_table, plural, show_run, size_of
+from .words import Words, note_table, show_run, size_of
 
 SAID = {
     "connected": ("connected; waiting for the coordinator to start a run", ""),

@@ -1,4 +1,7 @@
-"""Commands that set up a federation: init, admit, revoke and renew for the organiser, request and accept for a silo."""
+"""Commands that set up a federation: init, admit, revoke and renew for the organiser, request and accept for a silo.
+
+And doctor, which looks for what may keep a machine from it.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.text import Text
 
 from ..artifacts.files import read_json, write_json
+from ..errors import plural
 from ..privacy.accounting import Plan
 from . import flags
 from .asking import roster_document, show_codes, show_roster
 from .flags import PATH, free_path, given
 from .program import main_group
-from .words import Words, new_table, plural
+from .words import Words, new_table, show, show_indented
 
 if TYPE_CHECKING:
+    from ..runtime.flare.doctor import Check
     from .organising import Organiser
 
 PLAN = """\b
@@ -143,13 +149,7 @@ def federation_admit(requests: tuple[Path, ...], admission: Admission, words: Wo
       fmtc federation admit north.request --authority kits/authority --accept-key 1f0c-77a2-93be-04d5
       fmtc federation admit east.request --add --authority kits/authority
     """
-    organiser = admission.open(words)
-    _tell(organiser, organiser.admit(requests, admission))
-
-
-def _tell(organiser: Organiser, files: dict[str, Path]) -> None:
-    told = organiser.tell(files)
-    organiser.words.give({"files": {name: str(file) for name, file in files.items()}} | told)
+    admission.open(words).admit(requests, admission)
 
 
 @command("revoke", short_help="Have certificates count no more.")
@@ -166,9 +166,7 @@ def federation_revoke(name: str, office: Office, remove: bool, words: Words) -> 
       fmtc federation revoke --name north --authority kits/authority
       fmtc federation revoke --name north --remove --authority kits/authority
     """
-    organiser = office.open(words)
-    organiser.revoke(name, remove=remove)
-    words.give({"revoked": name} | organiser.tell())
+    office.open(words).revoke(name, remove=remove)
 
 
 @command("renew", short_help="New certificates for the same keys.")
@@ -184,8 +182,7 @@ def federation_renew(names: tuple[str, ...], answers: Answers, words: Words) -> 
       fmtc federation renew --authority kits/authority --out renewed
       fmtc federation renew --name north --authority kits/authority
     """
-    organiser = answers.open(words)
-    _tell(organiser, organiser.renew(names, answers.out))
+    answers.open(words).renew(names, answers.out)
 
 
 @dataclass(frozen=True)
@@ -299,3 +296,58 @@ def federation_accept(file: Path, folder: Path, words: Words) -> None:
         "host": kit.plan.host, "port": kit.plan.port, "expires": kit.expires.isoformat(), "fingerprint": own,
         **roster_document(roster),
     })  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------- before it begins
+
+
+@main_group.command(short_help="Look for what may keep this machine from a federation.")
+@flags.option("--kit", "kit_path", type=PATH,
+        help="Folder that `fmtc federation init` made for you; left out, only this machine.")  # fmt: skip
+@flags.option("--out", type=PATH, default=".",
+        help="Folder you are going to write: is there room?  [default: the current one]")  # fmt: skip
+def doctor(kit_path: Path | None, out: Path, words: Words) -> None:
+    """Look for what may keep this machine from a federation, and say what to do about it.
+
+    Versions, certificates, permissions, policy, proxies, the way to the coordinator, clock and disk. Changes nothing.
+    `fmtc check` looks at your rows.
+
+    Examples:
+      fmtc doctor
+      fmtc doctor --kit north
+      fmtc doctor --kit coordinator --json
+
+    Exit codes:
+      0    all is well, or there are warnings only
+      1    a check failed
+    """
+    from ..runtime.flare.doctor import examine
+
+    checks = []
+    with words.warnings_as_notes():
+        for check in examine(kit_path, out=out):
+            checks.append(check)
+            _show(words, check)
+    failed = sum(not check.ok for check in checks)
+    warnings = sum(check.ok and check.advice != "" for check in checks)
+    ending, style = "all is well", "green"
+    if warnings:
+        ending, style = f"none failed, {plural(warnings, 'warning')}", "yellow"
+    if failed:
+        ending, style = f"{failed} failed", "bold red"
+    show(words.console, "")
+    show(words.console, f"{plural(len(checks), 'check')}: {ending}", style)
+    words.give([asdict(check) for check in checks])
+    raise click.exceptions.Exit(1 if failed else 0)
+
+
+def _show(words: Words, check: Check) -> None:
+    """A mark, what was looked at and what was found; below it what to do."""
+    plain = not words.console.encoding.startswith("utf")
+    if not check.ok:
+        mark, style = "x" if plain else "✗", "bold red"
+    else:
+        mark, style = ("!", "yellow") if check.advice else ("+" if plain else "✓", "green")
+    show(words.console, Text.assemble((f"{mark} ", style), (check.name, "bold"), f": {check.found}"))
+    if check.advice:
+        show_indented(words.console, check.advice, style)

@@ -12,13 +12,13 @@ import click
 from rich.filesize import decimal
 
 from ..artifacts import runs
-from ..errors import FileError, listed
+from ..errors import FileError, listed, plural
 from ..tables.reading import EM, Reading
 from . import flags
 from .flags import PATH, ROWS, Output, free_path, given
 from .predict import read_known, silos_of, text_recipe, word_lookup
 from .program import main_group
-from .words import Words, plural, show_run
+from .words import Words, show_run
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
@@ -197,7 +197,7 @@ def update(run: Path, files: tuple[Path, ...], rest: Rest, random_state: int, re
     model.set_params(random_state=random_state)
     recipe = text_recipe(model)
     with words.warnings_as_notes():
-        silos = _pooled(silos_of(model, run, files, rest.silo, reading), rest.keep_last)
+        silos = _pooled(silos_of(model, files, rest.silo, reading), rest.keep_last)
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
         calibrated = [silo.name for silo in silos if _is_calibrated(model, silo.name)]
         model.update({silo.name: silo.X if recipe is not None else silo.encoded for silo in silos})

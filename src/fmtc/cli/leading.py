@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,67 +29,51 @@ from ..runtime.conductor import LATE, RESULT, finished, read_record, unconfirmed
 from ..runtime.events import EVENTS
 from ..runtime.flare.enrol import Roster
 from ..runtime.flare.kits import Kit
-from ..runtime.flare.supervise import Coordinator, Listener, supervise
+from ..runtime.flare.supervise import Coordinator, supervise
 from ..runtime.spec import RunSpec
 from ..settings import Settings
 from ..tables import Finding
 from .asking import show_roster
 from .check import Comparison
 from .federation import Leading
-from .flags import Asking, free_path
-from .live import View
+from .flags import free_path
+from .live import Rounds
 from .program import if_interrupted
-from .settings import weights_of
 from .words import Words, show_end
 
 ORDER = "order.json"  # in the coordinator's folder of a run: its `RunSpec`
+HOW_MANY = "asking the silos how many clusters there are"
 CONSENSUS = "consensus.safetensors"  # in the folder that `coordinate` writes
 
 
-def coordinators_kit(path: Path) -> Kit:
-    """The kit of a coordinator, whole and unchanged."""
+def coordinator_of(path: Path) -> Coordinator:
+    """The coordinator whose kit is in a folder, whole and unchanged."""
     kit = Kit.read(path, "coordinator")
     kit.check()
-    return kit
+    return Coordinator(kit)
 
 
-@contextmanager
-def asked(words: Words, asking: Asking) -> Iterator[tuple[Coordinator, View, Path]]:
-    """A coordinator that asks silos something, what shows its events, and a folder for them."""
-    assert asking.kit is not None
-    kit = coordinators_kit(asking.kit)
-    names = {silo: silo for silo in kit.plan.silos}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        View(words, names, f"federation {kit.plan.name!r}: starting the server") as view,
-        Coordinator(kit) as coordinator,
-    ):
-        yield coordinator, view, Path(folder)
-
-
-def ask_advice(coordinator: Coordinator, model: FMTC, folder: Path, listen: Listener, **how: Any) -> Advice:
+def ask_advice(words: Words, coordinator: Coordinator, model: FMTC, **how: Any) -> Advice:
     """The advice of a federation's silos, by a run of its own over an open coordinator.
 
     Parameters
     ----------
+    words : Words
     coordinator : Coordinator
     model : FMTC
         Its `n_clusters` is "auto" or a range.
-    folder : Path
-        For the files of that run.
-    listen : callable
-        Gets every event.
     **how
         Of `RunSpec`: min_clients, deadline, wait.
     """
     settings = advice_settings(model._settings(n_clusters=2), range_of(model.n_clusters))
-    spec = RunSpec(secrets.token_hex(8), settings, folder, method_name=ADVICE.name, **how)
-    supervise(coordinator, spec, listen)
-    result, _ = read_record(folder / RESULT)
+    with tempfile.TemporaryDirectory() as folder, Rounds(words, HOW_MANY) as rounds:
+        spec = RunSpec(secrets.token_hex(8), settings, Path(folder), method_name=ADVICE.name, **how)
+        supervise(coordinator, spec, rounds.hear)
+        result, _ = read_record(spec.folder / RESULT)
     return advice_of(result.common, result.client_ids)
 
 
-def ask_columns(words: Words, asking: Asking, n_clusters: int) -> Comparison:
+def ask_columns(words: Words, coordinator: Coordinator, n_clusters: int, wait: float) -> Comparison:
     """Ask the silos of a federation for their columns, compare them, and tell each how its own differ."""
     found: list[Finding] = []
 
@@ -97,15 +81,14 @@ def ask_columns(words: Words, asking: Asking, n_clusters: int) -> Comparison:
         if event["event"] == "surveyed":
             found.extend(Finding(**finding) for finding in event["findings"])
         else:
-            view(event)
+            rounds.hear(event)
 
-    with asked(words, asking) as (coordinator, view, folder), suppress(DifferError):
-        spec = RunSpec(
-            secrets.token_hex(8), Settings(n_clusters=n_clusters), folder, deadline=60.0, wait=asking.wait,
-            preflight="only",
-        )  # fmt: skip
+    plan, settings = coordinator.kit.plan, Settings(n_clusters=n_clusters)
+    before = f"federation {plan.name!r}: starting the server"
+    with tempfile.TemporaryDirectory() as folder, Rounds(words, before) as rounds, suppress(DifferError):
+        spec = RunSpec(secrets.token_hex(8), settings, Path(folder), deadline=60.0, wait=wait, preflight="only")
         supervise(coordinator, spec, listen)
-    return Comparison(list(view.names), found)
+    return Comparison(plan.silos, found)
 
 
 class Lead:
@@ -116,15 +99,16 @@ class Lead:
     words : Words
     model : FMTC
         Not fitted.
-    kit : Kit
-        The coordinator's.
+    coordinator : Coordinator
+        Not open yet.
     how : Leading
     settings : mapping
         What the flags of the model said.
     """
 
-    def __init__(self, words: Words, model: FMTC, kit: Kit, how: Leading, settings: Mapping[str, Any]):
-        self.words, self.model, self.kit, self.how = words, model, kit, how
+    def __init__(self, words: Words, model: FMTC, coordinator: Coordinator, how: Leading, settings: Mapping[str, Any]):
+        self.words, self.model, self.coordinator, self.how = words, model, coordinator, how
+        self.kit = kit = coordinator.kit
         self.as_published = settings["as_published"]
         self.waiting: dict[str, Any] = {"min_clients": how.min_clients, "deadline": how.deadline, "wait": how.wait}
         how.check(len(kit.plan.silos))
@@ -134,17 +118,16 @@ class Lead:
                     "--clusters-per-silo SILO=NUMBER needs -k: how many clusters all silos have together"
                 )
             model._check_names(kit.plan.silos)
-        self.weights = checked_weights(weights_of(settings), kit.plan.silos)
+        self.weights = checked_weights(settings["silo_weights"], kit.plan.silos)
         self.roster = Roster.read(kit.startup)
         self.written = how.resume and not how.force and is_consensus(how.out)
         self.force = how.force or self.written
         self.out = free_path(how.out, self.force, is_consensus)
         self.folder = self.out.parent.resolve() / f".{self.out.name}.checkpoint"
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        self.names = {silo: silo for silo in kit.plan.silos}
 
-    def run(self, **more: Any) -> dict[str, Any] | None:
-        """The report of the run, which is in `out` then; None where nothing was left to do.
+    def run(self, **more: Any) -> None:
+        """Run, and write what it came to to `out`, unless nothing was left to do.
 
         Parameters
         ----------
@@ -153,22 +136,30 @@ class Lead:
         """
         show_roster(self.words, self.roster)
         lock = self.folder.with_suffix(".lock")
-        with Coordinator(self.kit) as coordinator, held(lock, f"the run that goes to {self.out}"):
+        with self.coordinator, held(lock, f"the run that goes to {self.out}"):
             self.how.keep(self.folder)
             run_id, n_clusters = self._interrupted()
             sweep(self.out)
             if self.written and self._is_complete(run_id):
-                return None
+                return
             if isinstance(self.model.n_clusters, str):
-                self.model.n_clusters = n_clusters or self._ask_how_many(coordinator)
+                self.model.n_clusters = n_clusters or self._advised()
             settings = replace(self.model._settings(), calibrate=self.how.calibrate)
             spec = RunSpec(
                 run_id or secrets.token_hex(8), settings, self.folder, weights=self.weights,
                 random_state=self.model.random_state, **self.waiting, **more,
             )  # fmt: skip
             if_interrupted("; the same command with --resume continues from the last round")
-            self._supervise(coordinator, spec, is_new=run_id is None)
-            return self._finish(spec)
+            self._supervise(spec, is_new=run_id is None)
+            waiting = unconfirmed(self.folder, finished(spec))
+            report = self._finish(keep=bool(waiting))
+        self.words.give({"out": str(self.out), **report, "history": read_json(self.out / "history.json")})
+        if waiting:
+            raise ClientError(
+                f"{listed(waiting)} {'has' if len(waiting) == 1 else 'have'} not confirmed having labels. Have them "
+                "join again, and run the same command with --resume; nothing is needed from the other silos. Where "
+                "labels were ready, `fmtc join` writes them also without a coordinator."
+            )
 
     def _interrupted(self) -> tuple[str | None, int | None]:
         """Name of the interrupted run to resume, and its number of clusters; None for those that are not known."""
@@ -190,30 +181,26 @@ class Lead:
         )
         return True
 
-    def _ask_how_many(self, coordinator: Coordinator) -> int:
+    def _advised(self) -> int:
         """The number of clusters that the silos' rows speak for, by a run of its own before the run."""
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            View(self.words, self.names, "asking the silos how many clusters there are") as view,
-        ):
-            advice = ask_advice(coordinator, self.model, Path(folder), view, **self.waiting)
+        advice = ask_advice(self.words, self.coordinator, self.model, **self.waiting)
         self.words.note(str(advice))
         return advice.chosen
 
-    def _supervise(self, coordinator: Coordinator, spec: RunSpec, *, is_new: bool) -> None:
+    def _supervise(self, spec: RunSpec, *, is_new: bool) -> None:
         """Run to the end, whatever happens on the way."""
         plan = self.kit.plan
         before = f"federation {plan.name!r} at {plan.host}:{plan.port}: starting the server"
         try:
-            with View(self.words, self.names, before, self.model.max_iter, self.model.tol) as view:
-                coordinator.open()
+            with Rounds(self.words, before, self.model.max_iter, self.model.tol) as rounds:
+                self.coordinator.open()
                 if is_new:  # not before the server is up: until then nothing of an earlier run is touched
                     if self.how.resume:
                         self.words.note("there is no interrupted run to resume; starting a new one")
                     shutil.rmtree(self.folder, ignore_errors=True)
                     self.folder.mkdir(parents=True, mode=0o700)
                     write_json(self.folder / ORDER, spec.to_dict())
-                supervise(coordinator, spec, view)
+                supervise(self.coordinator, spec, rounds.hear)
         except DifferError:
             shutil.rmtree(self.folder, ignore_errors=True)  # nothing was learnt
             raise
@@ -222,21 +209,19 @@ class Lead:
                 raise
             self.words.note(f"the run is over, but a silo may not know it: {error}")
 
-    def _finish(self, spec: RunSpec) -> dict[str, Any]:
-        self.unconfirmed = unconfirmed(self.folder, finished(spec))
-        known = {
-            "federation": self.kit.plan.name,
-            "roster": {"code": self.roster.code, "silos": self.roster.fingerprints},
-        }
+    def _finish(self, *, keep: bool) -> dict[str, Any]:
+        """Write the result to `out`, and tidy up but for what silos without labels need; the report."""
+        roster = {"code": self.roster.code, "silos": self.roster.fingerprints}
+        known = {"federation": self.kit.plan.name, "roster": roster}
         try:
             report = write_consensus(
                 self.words, self.out, self.force, self.model, self.folder / RESULT, known, self.as_published
-            )  # fmt: skip
+            )
         except WriteError as error:
             raise UsageError(
                 f"{error}. The result is safe in {self.folder}: make room, and repeat the command with --resume"
             ) from None
-        tidy(self.folder, keep=bool(self.unconfirmed))
+        tidy(self.folder, keep=keep)
         show_end(self.words, report)
         drawn = ", atlas.json" if (self.out / runs.ATLAS).is_file() else ""
         self.words.say(
@@ -244,15 +229,6 @@ class Lead:
             "the silos"
         )
         return report
-
-    def check_confirmed(self) -> None:
-        """Raise `ClientError` where silos have not said that they have their labels."""
-        if silos := self.unconfirmed:
-            raise ClientError(
-                f"{listed(silos)} {'has' if len(silos) == 1 else 'have'} not confirmed having labels. Have them join "
-                "again, and run the same command with --resume; nothing is needed from the other silos. Where labels "
-                "were ready, `fmtc join` writes them also without a coordinator."
-            )
 
 
 def tidy(folder: Path, *, keep: bool) -> None:

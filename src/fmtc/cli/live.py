@@ -34,10 +34,25 @@ NOTED = {
 
 
 class Rounds:
-    """A callback that shows rounds as they pass: a bar on a terminal, a line each elsewhere, nothing when quiet."""
+    """Shows rounds as they pass: a bar on a terminal, a line each elsewhere, nothing when quiet.
 
-    def __init__(self, words: Words, max_iter: int, tol: float, before: str):
-        self.words, self.max_iter, self.tol = words, max_iter, tol
+    A callback of `fit`; `hear` takes the events of a federation.
+
+    Parameters
+    ----------
+    words : Words
+    before : str
+        What happens before the first round.
+    max_iter, tol : optional
+        Of the rounds, where there are any.
+    names : mapping of str to str, optional
+        What a silo is called here, where it has another name in the federation.
+    """
+
+    def __init__(
+        self, words: Words, before: str, max_iter: int = 0, tol: float = 0.0, names: Mapping[str, str] | None = None
+    ):
+        self.words, self.max_iter, self.tol, self.names = words, max_iter, tol, names or {}
         self.progress = Progress(
             SpinnerColumn(), TextColumn("{task.description}"), BarColumn(14), TextColumn("{task.fields[residuals]}"),
             TimeElapsedColumn(), console=words.console, transient=True, disable=words.quiet or not words.live,
@@ -74,39 +89,13 @@ class Rounds:
             residuals=record.standing + ("" if record.in_mixture else f" (tol {self.tol:g})"),
         )
 
-
-class View:
-    """Shows the events of a federation in the same way.
-
-    Parameters
-    ----------
-    words : Words
-    names : mapping of str to str
-        What a silo is called, by its name in the federation.
-    before : str
-        What happens before the first event.
-    max_iter, tol : optional
-        Of the rounds, where there are any.
-    """
-
-    def __init__(self, words: Words, names: Mapping[str, str], before: str, max_iter: int = 0, tol: float = 0.0):
-        self.words, self.names = words, names
-        self.rounds = Rounds(words, max_iter, tol, before)
-
-    def __enter__(self) -> Self:
-        self.rounds.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.rounds.__exit__()
-
-    def __call__(self, event: Mapping[str, Any]) -> None:
-        """Take one event in."""
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """Show one event of a federation."""
         kind, site = event["event"], str(event.get("site", "")).removeprefix("silo-")
         silos = ", ".join(self.names.get(silo, silo) for silo in event.get("silos", event.get("missing", ())))
         facts = {"why": None, "silo": None, **event, "site": self.names.get(site, site), "silos": silos}
         if kind in SAID:
-            self.rounds.say(SAID[kind].format(**facts))
+            self.say(SAID[kind].format(**facts))
         elif kind in NOTED:
             self.words.note(NOTED[kind].format(**facts))
         elif kind == "surveyed" and event["findings"]:
@@ -114,9 +103,7 @@ class View:
             Comparison(event["silos"], findings).show(self.words)
         elif kind == "round":
             record = RoundRecord.from_dict(event["record"])
-            self.rounds(
-                record, f", {decimal(record.bytes_up)} up, {decimal(record.bytes_down)} down, {record.seconds:.1f} s"
-            )
+            self(record, f", {decimal(record.bytes_up)} up, {decimal(record.bytes_down)} down, {record.seconds:.1f} s")
 
 
-__all__ = ["Rounds", "View"]
+__all__ = ["Rounds"]

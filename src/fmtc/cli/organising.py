@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..artifacts.files import read_json, write_json
-from ..errors import KitError, UsageError, listed
+from ..errors import KitError, UsageError, listed, plural
 from ..privacy.identity import AUTHORITY, load_certificate
 from ..runtime.flare.authority import Authority
 from ..runtime.flare.enrol import COORDINATOR, SUFFIX, Request, Roster, accept, newer, receive
@@ -17,7 +17,7 @@ from ..runtime.flare.kits import Kit
 from .asking import ask_keys, roster_document, show_roster
 from .flags import free_path
 from .kits import Admission
-from .words import Words, plural
+from .words import Words
 
 
 class Organiser:
@@ -33,10 +33,10 @@ class Organiser:
     """
 
     def __init__(self, words: Words, authority: Path, coordinator: Path | None):
-        self.words, self.signer, self.kit = words, Authority.read(authority), None
+        self.words, self.signer = words, Authority.read(authority)
         beside = authority.resolve().parent / "coordinator"
-        if coordinator is not None or beside.is_dir():
-            self.kit = self._checked(coordinator or beside)
+        folder = coordinator or (beside if beside.is_dir() else None)
+        self.kit = None if folder is None else self._checked(folder)
 
     def _checked(self, folder: Path) -> Kit:
         """The coordinator's kit; whatever is wrong with it is said before we sign."""
@@ -49,8 +49,8 @@ class Organiser:
             raise KitError(f"{kit.path} has a newer roster than {self.signer.folder}, which seems to be an old copy")
         return kit
 
-    def admit(self, paths: Sequence[Path], how: Admission) -> dict[str, Path]:
-        """Sign requests, once the organiser has compared the keys; the files that go back, by the name of the silo."""
+    def admit(self, paths: Sequence[Path], how: Admission) -> None:
+        """Sign requests, once the organiser has compared the keys, and write the files that go back."""
         requests = _named(paths, how.names)
         files = _free(how.out, requests)
         self.signer.check(requests, add=how.add)
@@ -58,18 +58,18 @@ class Organiser:
         with self.signer.held():
             _write(files, self.signer.admit(requests, add=how.add))
             self._hand_on()
-        return files
+        self._tell(files=files)
 
-    def revoke(self, name: str, *, remove: bool) -> Roster:
-        """Have the certificates of a silo count no more; the new roster."""
+    def revoke(self, name: str, *, remove: bool) -> None:
+        """Have the certificates of a silo count no more."""
         with self.signer.held():
             roster = self.signer.revoke(name, remove=remove)
             self._hand_on()
         self.words.say(f"certificates of {name!r} count no more; roster {roster.number} says so")
-        return roster
+        self._tell(revoked=name)
 
-    def renew(self, names: Sequence[str], out: Path) -> dict[str, Path]:
-        """Sign new certificates for the keys there are; the files that go back, by the name of who gets them."""
+    def renew(self, names: Sequence[str], out: Path) -> None:
+        """Sign new certificates for the keys there are, and write the files that go back."""
         wanted = names or (COORDINATOR, *self.signer.roster.silos)
         here = self.kit if COORDINATOR in wanted else None  # takes its own in
         files = _free(out, [name for name in wanted if here is None or name != COORDINATOR])
@@ -84,16 +84,17 @@ class Organiser:
             self._hand_on()
         if here is not None:
             self.words.say(f"renewed the certificates in {here.path}")
-        return files
+        self._tell(files=files)
 
     def _hand_on(self) -> None:
         if self.kit is not None:
             receive(self.kit, self.signer.roster.document)
 
-    def tell(self, files: Mapping[str, Path] | None = None) -> dict[str, Any]:
-        """Say what goes where now; the same for machines."""
+    def _tell(self, files: Mapping[str, Path] | None = None, **done: Any) -> None:
+        """Say what goes where now, and give the same to machines with what was done."""
         words, roster = self.words, self.signer.roster
         if files is not None:
+            done = {"files": {name: str(file) for name, file in files.items()}}
             for name, file in files.items():
                 words.say(f"wrote {file}: send it back to {name!r}")
             words.say("There: fmtc federation accept FILE --kit FOLDER")
@@ -101,7 +102,7 @@ class Organiser:
         if self.kit is None:
             file = self.signer.folder / "roster.json"
             words.say(f"Take {file} to the coordinator: fmtc federation accept roster.json --kit FOLDER")
-        return roster_document(roster) | {"coordinator": None if self.kit is None else str(self.kit.path)}
+        words.give(done | roster_document(roster) | {"coordinator": None if self.kit is None else str(self.kit.path)})
 
 
 def _named(paths: Sequence[Path], names: Sequence[str]) -> dict[str, Request]:

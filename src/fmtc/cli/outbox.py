@@ -13,12 +13,12 @@ from rich.text import Text
 
 from ..artifacts.files import read_file
 from ..artifacts.runs import OUTBOX
-from ..errors import FileError
+from ..errors import FileError, plural
 from ..privacy.budget import BUDGET, Budget
 from ..privacy.ledger import FAILURE, LEDGER, REPLAY, head_of, read_lines, totals, verify
 from .flags import PATH
 from .program import main_group
-from .words import Words, new_console, new_table, plural, show, show_indented
+from .words import Words, new_console, new_table, show, show_indented
 
 
 @main_group.group(short_help="Show what has left a silo, and verify the record of it.")

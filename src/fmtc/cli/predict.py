@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -13,15 +14,15 @@ from rich.filesize import decimal
 
 from .. import tables
 from ..artifacts import runs
-from ..artifacts.files import read_json
-from ..artifacts.labels import label_table, with_labels, with_names
-from ..errors import DataError, FileError, listed
+from ..artifacts.files import read_json, write_file
+from ..artifacts.labels import as_csv, label_table, with_labels, with_names
+from ..errors import DataError, FileError, listed, plural
 from ..tables.reading import Reading
 from . import flags
 from .flags import PATH, ROWS, free_path, given
-from .labels import check_tables, give_table
 from .program import main_group
-from .words import Words, plural
+from .terminal import printable
+from .words import Words
 
 if TYPE_CHECKING:
     import polars as pl
@@ -72,59 +73,66 @@ def predict(run: Path, file: Path, silo_name: str | None, marks: Answer, reading
         model, silos = rows_for_model(words, run, file, silo_name, reading)
         if marks.outliers and model.view_ != "mixture":
             raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")
-        found = [Found.of(model, silo, certain=marks.abstain is not None) for silo in silos]
-    _note_far(words, found, marks.outliers)
-    table = with_names(_table(silos, found, marks, file, reading), runs.label_names(runs.read_explanation(run)))
+        labels, P, more = _answers(words, model, silos, marks)
+    if marks.append:
+        table = with_labels(tables.formats.read_file(file, reading), silos, labels, P, **more)
+    else:
+        table = label_table(silos, labels, P, named=reading.silo_column is not None, proba=marks.proba, **more)
     if marks.abstain is not None:
-        sure = np.concatenate([one.confidence for one in found if one.confidence is not None])
-        left = int((sure < marks.abstain).sum())
+        left = _count(sure < marks.abstain for sure in more["confidence"])
         words.note(
             f"{left:,} of {plural(table.height, 'row')} ({left / max(table.height, 1):.0%}) "
             f"{'has' if left == 1 else 'have'} no cluster (-1): confidence below {marks.abstain:g}"
         )
-    give_table(words, table, out)
+    give_table(words, with_names(table, runs.label_names(runs.read_explanation(run))), out)
 
 
-class Found(NamedTuple):
-    """What a model says of the rows of a silo."""
+def _answers(words: Words, model: FMTC, silos: Sequence[tables.Silo], marks: Answer) -> tuple[Any, Any, dict[str, Any]]:
+    """Labels and probabilities of each silo, and what else is asked for; notes rows that are far from all clusters."""
 
-    labels: np.ndarray
-    P: np.ndarray
-    far: np.ndarray | None  # None in the graph view
-    confidence: np.ndarray | None  # None where nobody asks
+    def of_each(answer: Callable[..., np.ndarray]) -> list[np.ndarray]:
+        return [answer(silo.X, silos=silo.name) for silo in silos]
 
-    @classmethod
-    def of(cls, model: FMTC, silo: tables.Silo, *, certain: bool) -> Found:
-        """What the model of a silo says of rows."""
-        return cls(
-            model.predict(silo.X, silos=silo.name),
-            model.predict_proba(silo.X, silos=silo.name),
-            model.outliers(silo.X, silos=silo.name) if model.view_ == "mixture" else None,
-            model.confidence(silo.X, silos=silo.name) if certain else None,
-        )
-
-
-def _note_far(words: Words, found: Sequence[Found], marked: bool) -> None:
-    far = [one.far for one in found if one.far is not None]
-    if n_far := sum(int(rows.sum()) for rows in far):
+    far = of_each(model.outliers) if model.view_ == "mixture" else []
+    if n_far := _count(far):
         words.note(
             f"{n_far:,} of {plural(sum(map(len, far)), 'row')} {'is' if n_far == 1 else 'are'} far from all clusters; "
             "a probability there says which cluster is nearest, not that a row belongs to it"
-            + ("" if marked else " (--outliers marks such rows)")
+            + ("" if marks.outliers else " (--outliers marks such rows)")
         )
-
-
-def _table(
-    silos: Sequence[tables.Silo], found: Sequence[Found], marks: Answer, file: Path, reading: Reading
-) -> pl.DataFrame:
-    """A line for each row: what it was, if that is wanted, and its cluster."""
-    labels, P, far, confidence = (list(part) for part in zip(*found, strict=True))
     more: dict[str, Any] = {"outliers": far if marks.outliers else None}
     if marks.abstain is not None:
-        more |= {"confidence": confidence, "abstain": marks.abstain}
-    if marks.append:
-        return with_labels(tables.formats.read_file(file, reading), silos, labels, P, **more)
-    return label_table(silos, labels, P, named=reading.silo_column is not None, proba=marks.proba, **more)
+        more |= {"confidence": of_each(model.confidence), "abstain": marks.abstain}
+    return of_each(model.predict), of_each(model.predict_proba), more
+
+
+def _count(marked: Iterable[np.ndarray]) -> int:
+    return sum(int(rows.sum()) for rows in marked)
+
+
+def check_tables(files: Sequence[Path], advice: str) -> None:
+    """Refuse files that are no tables to append to."""
+    for file in files:
+        suffix = tables.formats.suffix_of(file)
+        if suffix == ".h5ad":
+            advice += f", and write clusters into obs afterwards: fmtc explain RUN --join {file} --out NEW.h5ad"
+        if suffix in (".npy", ".npz", ".h5ad"):
+            raise click.UsageError(f"{file} is a matrix without a table to append to; {advice}")
+
+
+def give_table(
+    words: Words, table: pl.DataFrame, out: Path | None, write: Callable[[Path], None] | None = None
+) -> None:
+    """Write a table to a file, or to standard output; as JSON, to standard output in any case."""
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write(out) if write is not None else write_file(out, as_csv(table))
+        words.say(f"wrote {out}: {plural(table.height, 'row')}")
+    document = {"rows": table.height, "notes": words.notes, "columns": table.to_dict(as_series=False)}
+    if words.give(document) or out is not None:
+        return
+    text = as_csv(table)
+    click.echo(printable(text.decode()) if sys.stdout.isatty() else text, nl=False)
 
 
 # -------------------------------------------------------------------------------------------------- rows for a model
@@ -134,10 +142,10 @@ def rows_for_model(
     words: Words, run: Path, file: Path, silo_name: str | None, reading: Reading
 ) -> tuple[FMTC, list[tables.Silo]]:
     """The model of a run, and the silos of a file of new rows."""
-    from ..loading import load
+    from ..loading import load_run
 
-    model = load(runs.model_folder(run))
-    silos = silos_of(model, run, [file], silo_name, reading)
+    model = load_run(run)
+    silos = silos_of(model, [file], silo_name, reading)
     known, named = hasattr(model, "feature_names_in_"), silos[0].feature_names is not None
     if named != known:
         words.note(f"{'the model' if named else file.name} has no column names; columns are matched by their order")
@@ -146,14 +154,12 @@ def rows_for_model(
     return model, silos
 
 
-def silos_of(
-    model: FMTC, run: Path, files: Sequence[Path], silo_name: str | None, reading: Reading
-) -> list[tables.Silo]:
+def silos_of(model: FMTC, files: Sequence[Path], silo_name: str | None, reading: Reading) -> list[tables.Silo]:
     """The rows of files, each silo under the name that it has in the model: that of the flag, a column or a file."""
     divided = reading.silo_column is not None
     if silo_name is not None and divided:
         raise click.UsageError("give --silo for all rows or --silo-column for each, not both")
-    schema, recipe = runs.schema_of(model, run), text_recipe(model)
+    schema, recipe = getattr(model, "schema_", None), text_recipe(model)
     found: list[tables.Silo] = []
     for file in files:
         own = None if divided else one_silo(model, silo_name, file)

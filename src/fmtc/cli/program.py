@@ -203,11 +203,11 @@ NO_FILE = (errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)  # the 
 
 # Where each command is defined. A module is imported when one of its commands is called, or for a list of all.
 COMMANDS = {
-    "advise-k": "advice",
+    "advise-k": "check",
     "check": "check",
     "coordinate": "federation",
     "demo": "demo",
-    "doctor": "doctor",
+    "doctor": "kits",
     "drift": "predict",
     "explain": "explain",
     "export": "predict",
@@ -276,8 +276,10 @@ class Program(Group):
                 import traceback
 
                 traceback.print_exc()
+            from .words import Words
+
             code, sentence = judge(error)
-            _complain("Error: ", sentence)
+            Words().fail(sentence)
             ctx.exit(code)
 
 
@@ -302,14 +304,6 @@ def judge(error: Exception) -> tuple[int, str]:
         f"internal error: {type(error).__name__}: {error}. This is a bug in fmtc, not in your data; please report it "
         "with what FMTC_DEBUG=1 prints"
     )
-
-
-def _complain(prefix: str, sentence: str) -> None:
-    from rich.text import Text
-
-    from .words import new_console, show
-
-    show(new_console(stderr=True), Text.assemble((prefix, "bold red"), sentence))
 
 
 def _tell_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:

@@ -1,28 +1,30 @@
-"""Flags for the settings of a model, and the estimator they make."""
+"""Flags for the settings of a model and the promise of a private run, and the estimator they make."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import InputError, nearest_names
+from ..errors import DataError, FileError, InputError, listed, nearest_names
 from ..linalg.arrays import HOST, check_device
-from ..settings import OF_VIEWS, PRIVACIES, SCALES, VIEWS, Graph, Mixture, Settings, by_view
+from ..schema import NUMBER, Schema
+from ..settings import OF_VIEWS, PRIVACIES, SCALES, VIEWS, Graph, Mixture, Privacy, Settings, by_view
 from . import flags
 from .flags import PATH
-from .privacy import PROMISE, read_bounds, read_privacy
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
-    from ..schema import Schema
     from ..tables.reading import Reading
 
 
@@ -70,20 +72,13 @@ def _with_default(name: str, text: str) -> str:
 
 def model_options(command: Any) -> Any:
     """The settings of a model, for `build_model`."""
-    for flag in reversed(_flags()):
-        command = flag(command)
-    return command
-
-
-def _flags() -> list[Callable[[Any], Any]]:
-    """The flags of `model_options`, in the order of the help page."""
     model, promise = partial(flags.option, section="Model"), partial(flags.option, section="Privacy")
-    return [
+    options = [
         model("--as-published", is_flag=True,
               help="The algorithm as printed in the paper: absolute alpha, beta, rho; no alignment."),
         model("--clusters-per-silo", multiple=True, metavar="INTEGER|auto", callback=_read_per_silo,
               help="Where silos may lack clusters: the most that one has, SILO=NUMBER once for each silo, or auto."),
-        model("--silo-weight", "silo_weights", multiple=True, metavar="SILO=NUMBER",
+        model("--silo-weight", "silo_weights", multiple=True, metavar="SILO=NUMBER", callback=_read_weights,
               help="How much a silo's own data count against the consensus; once for every silo."),
         promise("--epsilon", type=float,
                 help="Differential privacy of every record: noise in everything that leaves; needs --bounds."),
@@ -105,6 +100,9 @@ def _flags() -> list[Callable[[Any], Any]]:
         model("--help-set", is_flag=True, is_eager=True, expose_value=False, callback=_help_set,
               help="List the settings of --set and exit."),
     ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 # ------------------------------------------------------------------------------------------- settings of the views
@@ -173,7 +171,7 @@ def settings_table() -> list[tuple[str, Any, str]]:
     return [(name, default, texts[name]) for name, default in Graph().get_params().items()]
 
 
-def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, advises: bool = False) -> FMTC:
+def build_model(flags: Mapping[str, Any], reading: Reading | None = None) -> FMTC:
     """The estimator of the flags that were given, its values checked before any file is read.
 
     Parameters
@@ -183,8 +181,6 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
         of the views by name.
     reading : Reading, optional
         Of the rows: texts are weighted by how rare their words are, unless another scale was given.
-    advises : bool
-        Whether the command can find the number of clusters.
 
     Returns
     -------
@@ -193,7 +189,7 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
     """
     from ..estimator import FMTC
 
-    others = {*PROMISE, "set", "as_published", "silo_weights", "calibrate"}
+    others = {*PROMISE, "set", "as_published", "silo_weights"}
     given = {name: value for name, value in flags.items() if value not in (None, ()) and name not in others}
     if reading is not None and reading.recipe is not None:
         given.setdefault("scale", "tfidf")
@@ -203,18 +199,12 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None, *, adv
         given["n_clusters"] = "auto"
     elif isinstance(given["n_clusters"], str) and "clusters_per_silo" in given:
         raise click.UsageError(f"-k {given['n_clusters']} finds one number for all silos; omit --clusters-per-silo")
-    given |= flags.get("set", {})
+    given |= flags["set"]
     try:
         if (promise := read_privacy(flags)) is not None:
             given["privacy"] = promise
-        model = FMTC.as_published(**given) if flags.get("as_published") else FMTC(**by_view(given))
-        is_open = isinstance(model.n_clusters, str)
-        if is_open and not advises:
-            raise ValueError(
-                f"-k {model.n_clusters} is for `fmtc fit` and `fmtc coordinate`; here, give the "
-                "number that `fmtc advise-k` says"
-            )
-        model._settings(n_clusters=2 if is_open else None)
+        model = FMTC.as_published(**given) if flags["as_published"] else FMTC(**by_view(given))
+        model._settings(n_clusters=2 if isinstance(model.n_clusters, str) else None)
         check_device(model.device)
     except InputError:  # a file of bounds that cannot be used
         raise
@@ -242,16 +232,105 @@ def bind_bounds(model: FMTC, path: Path | None, schema: Schema | None) -> None:
         model.privacy = replace(model.privacy, bounds=read_bounds(path, names))
 
 
-def weights_of(settings: Mapping[str, Any]) -> dict[str, float] | None:
-    """The weights of silos that were given."""
-    return dict(map(_weight, settings["silo_weights"])) or None
+def _read_weights(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, float] | None:
+    """The weights of silos that were given; None: not given."""
+    found: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        with suppress(ValueError):
+            found[name] = float(value)
+        if not name or name not in found:
+            raise click.UsageError(f"--silo-weight {text!r} is not of the form SILO=NUMBER, such as north=2")
+    return found or None
 
 
-def _weight(text: str) -> tuple[str, float]:
-    name, _, value = text.rpartition("=")
+# ------------------------------------------------------------------------------------------------------ private runs
+
+
+PROMISE = ("epsilon", "delta", "colluding", "bounds", "rows", "accept_weak")  # fields of `Privacy` that have a flag
+ALL = "*"  # in a file of bounds: every column that is not named
+OPENING = """\
+# Public bounds of the columns that are numbers, for private runs (--bounds).
+# Write the lowest and the highest value that a column can have, from what everybody knows of it: a percentage has
+# [0, 100], an age in years [0, 110]. Never look them up in the data: a maximum tells of the person who has it.
+# Values beyond are clipped. "*" = [0, 1] stands for all columns that are not named.
+"""
+
+
+def bounds_template(schema: Schema) -> str:
+    """A file of bounds to be filled in: names of columns, and bounds where the schema itself has them.
+
+    Examples
+    --------
+    >>> from fmtc.cli.settings import bounds_template
+    >>> from fmtc.schema import Column, Schema
+    >>> print(bounds_template(Schema((Column("age", lower=0, upper=110), Column("dose"))))[-42:])
+    "age" = [0, 110]
+    "dose" = ["low", "high"]
+    <BLANKLINE>
+    """
+    lines = []
+    for column in schema.columns:
+        if column.kind == NUMBER:
+            sides = zip((column.lower, column.upper), ("low", "high"), strict=True)
+            pair = ", ".join(json.dumps(word) if side is None else f"{side:g}" for side, word in sides)
+            lines.append(f"{json.dumps(column.name)} = [{pair}]\n")
+    return OPENING + "".join(lines)
+
+
+def read_bounds(path: Path, names: Sequence[str] | None = None) -> tuple[Any, Any]:
+    """Lower and upper bounds from a file: two numbers where it holds ``"*"`` only, else one for each column.
+
+    Parameters
+    ----------
+    path : path
+    names : sequence of str, optional
+        Columns that are numbers, in their order; without, the order of the file.
+    """
+    found = {name: _pair(path, name, pair) for name, pair in _document(path).items()}
+    rest = found.pop(ALL, None)
+    if rest is not None and not found:
+        return rest
+    names = list(found) if names is None else names
+    unknown = [name for name in found if name not in names]
+    pairs = {name: pair for name in names if (pair := found.get(name, rest)) is not None}
+    if unknown or not pairs or len(pairs) < len(names):
+        lacking = [name for name in names if name not in pairs]
+        what = f"has no bounds for {listed(lacking)}" if lacking else f"names {listed(unknown)}, which no table has"
+        raise DataError(f"{path} {what}; `fmtc check --write-bounds` writes one with all columns")
+    low, high = zip(*pairs.values(), strict=True)
+    return low, high
+
+
+def _document(path: Path) -> dict[str, Any]:
     try:
-        if name:
-            return name, float(value)
-    except ValueError:
-        pass
-    raise click.UsageError(f"--silo-weight {text!r} is not of the form SILO=NUMBER, such as north=2")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileError(f"{path} is missing; `fmtc check --write-bounds` writes one to be filled in") from None
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path} cannot be read as a file of bounds: {error}") from None
+
+
+def _pair(path: Path, name: str, pair: Any) -> tuple[float, float]:
+    """The lowest and the highest value of a column."""
+    numbers = isinstance(pair, list) and len(pair) == 2 and {*map(type, pair)} <= {int, float}
+    if not numbers or not -inf < pair[0] < pair[1] < inf:
+        raise DataError(f"{path}: {name!r} has {pair!r}; write its lowest and highest possible value, such as [0, 100]")
+    return float(pair[0]), float(pair[1])
+
+
+def read_privacy(flags: Mapping[str, Any]) -> Privacy | None:
+    """The promise that flags ask for; None where they ask for none."""
+    given = {name: flags.get(name) for name in PROMISE}
+    if given["epsilon"] is None:
+        if stray := [f"--{name}" for name in PROMISE[1:] if given[name] is not None and name != "accept_weak"]:
+            raise click.UsageError(f"{', '.join(stray)} belongs to a private run; give --epsilon as well")
+        return None
+    if flags.get("privacy") is not None:
+        raise click.UsageError("--epsilon adds noise to sums already; leave --privacy out")
+    if given["bounds"] is None:
+        raise click.UsageError(
+            "a private run needs --bounds, a file that `fmtc check --write-bounds` writes to be filled in"
+        )
+    given["bounds"] = read_bounds(given["bounds"])
+    return Privacy(**{name: value for name, value in given.items() if value is not None})

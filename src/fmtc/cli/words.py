@@ -18,8 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import RowsWarning
-from ..errors import plural as plural
+from ..errors import RowsWarning, plural
 from ..wording import FLAGS
 from .terminal import printable
 
@@ -94,6 +93,10 @@ class Words:
         if text not in self.notes:
             self.notes.append(text)
             show(self.console, Text.assemble(("note: ", "yellow"), text))
+
+    def fail(self, sentence: str) -> None:
+        """Why a command could not do what it was asked for."""
+        show(self.console, Text.assemble(("Error: ", "bold red"), sentence))
 
     @contextmanager
     def warnings_as_notes(self) -> Iterator[None]:

@@ -103,7 +103,7 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
     if n < needed:
         raise DataError(
             f"silo {client_id!r} has {n} sample{'s' if n != 1 else ''} (n_samples={n}); "
-            f"n_clusters={k} needs at least {needed} rows in every client. "
+            f"n_clusters={k} needs at least {needed} rows in every silo. "
             "Ask for fewer clusters or leave this silo out."
         )
     entries = X.data if sp.issparse(X) else X

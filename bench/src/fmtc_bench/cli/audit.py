@@ -13,8 +13,8 @@ from fmtc.cli import flags
 from fmtc.cli.flags import TABLES, free_picture, save_picture
 from fmtc.cli.program import Option
 from fmtc.cli.settings import bind_bounds, build_model, model_options
-from fmtc.cli.words import Words, plural, print_json, size_of
-from fmtc.errors import DataError, FileError, listed
+from fmtc.cli.words import Words, print_json, size_of
+from fmtc.errors import DataError, FileError, listed, plural
 
 from .program import main_group
 from .shown import Bar, table_of
@@ -62,6 +62,11 @@ def _read(words: Words, files: Sequence[Path], given: dict[str, Any]) -> tuple[d
 
     reading = given.pop("reading")
     model = build_model(given, reading)
+    if isinstance(model.n_clusters, str):
+        raise click.UsageError(
+            f"-k {model.n_clusters} is for `fmtc fit` and `fmtc coordinate`; here, give the number that "
+            "`fmtc advise-k` says"
+        )
     with words.warnings_as_notes():
         silos = read_silos(files, reading)
         bind_bounds(model, given["bounds"], silos[0].schema)

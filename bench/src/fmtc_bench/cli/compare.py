@@ -16,7 +16,8 @@ from rich.text import Text
 
 from fmtc.cli.flags import free_path
 from fmtc.cli.program import Option
-from fmtc.cli.words import Words, new_table, plural, print_json
+from fmtc.cli.words import Words, new_table, print_json
+from fmtc.errors import plural
 
 from .program import main_group
 from .shown import Bar

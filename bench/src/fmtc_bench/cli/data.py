@@ -17,8 +17,8 @@ from rich.text import Text
 
 from fmtc.cli import flags
 from fmtc.cli.program import Option, judge
-from fmtc.cli.words import Words, new_console, new_table, plural, print_json, show
-from fmtc.errors import DownloadError, FmtcError
+from fmtc.cli.words import Words, new_console, new_table, print_json, show
+from fmtc.errors import DownloadError, FmtcError, plural
 
 from .program import main_group
 

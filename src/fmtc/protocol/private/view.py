@@ -393,7 +393,7 @@ class Anchors(Method):
                 f"record leak; use a delta below {1 / max(n, 1):.1g}."
             )
         if n <= k:
-            raise DataError(f"silo {client_id!r} has {n} rows; n_clusters={k} needs at least {k + 1} in every client.")
+            raise DataError(f"silo {client_id!r} has {n} rows; n_clusters={k} needs at least {k + 1} in every silo.")
         client = ClientState(client_id, np.ascontiguousarray(X), settings.n_clusters)
         box_of(client, settings)  # refuses bounds that do not fit
         return client

@@ -13,9 +13,13 @@ import numpy as np
 from fmtc.artifacts.published import read_kit
 from fmtc.estimator import FMTC
 from fmtc.later import join_later
-from fmtc.later.join import as_published
+from fmtc.later.join import common_of
 from fmtc.metrics import clustering_accuracy
+from fmtc.models.shared import Published
+from fmtc.protocol.state import input_rows
+from fmtc.refit import Silo
 from fmtc.schema import Encoded
+from fmtc.settings import Settings
 
 from ...datasets import SOURCES, FederatedDataset, load
 from ...datasets.base import find
@@ -72,7 +76,7 @@ def _set(name: str, seed: int) -> list[Row]:
             auto = join_later(kit, silos[cid], name=cid, random_state=seed)
             labels = {
                 "alone": FMTC(k, random_state=seed).fit({cid: silos[cid]}).labels_,
-                "published": as_published(cid, _plain(silos[cid]), kit.published, rest._settings()),
+                "published": _as_published(cid, _plain(silos[cid]), kit.published, rest._settings()),
                 "guided": guided.labels_,
                 "auto": auto.labels_,
                 "member": as_members[cid],
@@ -83,6 +87,13 @@ def _set(name: str, seed: int) -> list[Row]:
                  "agreement": auto.run_.joined.agreement, "joined": auto.run_.joined.guided, **scores}
             )  # fmt: skip
     return found
+
+
+def _as_published(name: str, X: Any, kit: Published, settings: Settings) -> np.ndarray:
+    """Labels of a newcomer's rows by the published model, without a fit; (n,)."""
+    silo, common = Silo(name, kit.n_clusters, settings), common_of(kit)
+    client = common.opened(silo, X)
+    return common.unfitted(client, silo.at_home(kit.view)).assign(input_rows(client))
 
 
 def _capped(train: FederatedDataset, seed: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
