@@ -68,8 +68,8 @@ def test_sums_are_those_of_one_process_and_noise_differs_every_time(federation, 
     assert len(codes.pop()) == 16
 
     private = federation.run(PRIVATE, method_name=view_method("auto", PRIVATE.privacy).name)
-    assert set(private.clients) == set(data)
-    assert {client.choice for client in private.clients.values()} <= {"public", "alone"}
+    assert set(private.kept) == set(data)
+    assert {kept.client.choice for kept in private.kept.values()} <= {"public", "alone"}
     for cid, kit in federation.kits.items():
         lines = read_lines(kit.path / LEDGER)[before[cid] :]
         assert lines

@@ -826,4 +826,4 @@ def test_real_processes_hold_a_floor_against_the_noise_of_a_run(tmp_path):
             fed.run(replace(honest, privacy=replace(honest.privacy, delta=0.0049, colluding=0)))
         lines = [line for kit in fed.kits.values() for line in read_lines(kit.path / LEDGER)]
         assert not [line for line in lines if line["kind"] == RELEASE]
-        assert set(fed.run(honest).clients) == set("abc")
+        assert set(fed.run(honest).kept) == set("abc")
