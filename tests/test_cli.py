@@ -543,7 +543,7 @@ def test_many_constant_columns_are_counted(tmp_path):
     np.save(tmp_path / "a.npy", X)
     done = fmtc_ok("fit", tmp_path / "a.npy", "-k", 2, "--set", "n_init=1", "--out", tmp_path / "run")
     listed = ", ".join(f"column {j}" for j in range(1, 6))
-    assert re.search(rf"^note: 8 columns .*: {listed} and 3 more$", done.stderr, re.MULTILINE)
+    assert re.search(rf"^note: 8 columns .*: {listed}, and 3 more$", done.stderr, re.MULTILINE)
 
 
 # ----------------------------------------------------------------------------------------- overwriting, resuming

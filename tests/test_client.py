@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc.protocol.state import input_rows, open_client, stream
+from fmtc.protocol.state import input_rows, open_client, stream, with_rows
 from fmtc.settings import Settings
 
 
@@ -37,7 +37,8 @@ def test_centring_follows_the_setting(rng):
         (X, False, False),
         (sp.csr_array(X), True, True),
     ]:
-        mean = open_client("x", given, Settings(n_clusters=2, center_features=center)).rows.mean
+        settings = Settings(n_clusters=2, center_features=center)
+        mean = with_rows(open_client("x", given, settings), settings).rows.mean
         if centred:
             assert_allclose(mean, X.mean(axis=0), rtol=1e-12)
         else:
@@ -46,9 +47,10 @@ def test_centring_follows_the_setting(rng):
 
 def test_rows_are_copied_only_where_they_are_scaled(rng):
     X = rng.normal(size=(20, 4)) + 5
-    plain = open_client("x", X, Settings(2))
+    plain = with_rows(open_client("x", X, Settings(2)), Settings(2))
     assert plain.rows.X is plain.X is input_rows(plain) is X
-    scaled = open_client("x", X, Settings(2, scale="silo"))
+    settings = Settings(2, scale="silo")
+    scaled = with_rows(open_client("x", X, settings), settings)
     assert scaled.X is input_rows(scaled) is X
     assert_allclose(scaled.rows.X, (X - X.mean(axis=0)) / X.std(axis=0), rtol=1e-10)
 

@@ -24,7 +24,8 @@ from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
 from fmtc.cli.leading import write_consensus
 from fmtc.cli.words import Words
-from fmtc.describe import Explanation, empty_clusters_sentence
+from fmtc.describe import Explanation
+from fmtc.describe.words import empty_clusters_sentence
 from fmtc.errors import FileError
 from fmtc.loading import load_atlas
 from fmtc.privacy.ledger import Total

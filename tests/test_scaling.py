@@ -12,7 +12,7 @@ import fmtc
 from fmtc.artifacts.onnx import export_onnx
 from fmtc.errors import RefusedError
 from fmtc.protocol.graph.view import METHOD
-from fmtc.protocol.state import open_client
+from fmtc.protocol.state import open_client, with_rows
 from fmtc.protocol.units import MOMENTS, RESCALE
 from fmtc.runtime.local import LocalTransport
 from fmtc.settings import Settings
@@ -213,10 +213,11 @@ def test_what_is_said_about_the_columns():
     assert {id(ask) for ask in asks.values()} == {id(asks["west"])}  # the same for all
     assert_allclose(asks["west"].shift, UNION.mean(axis=0), rtol=1e-12)
     client, _ = RESCALE.reply(clients["west"], asks["west"], settings, 0)
-    assert_allclose(client.rows.X, StandardScaler().fit(UNION).transform(X), rtol=1e-9, atol=1e-12)
+    rows = with_rows(client, settings).rows
+    assert_allclose(rows.X, StandardScaler().fit(UNION).transform(X), rtol=1e-9, atol=1e-12)
     assert client.X is X
     again, _ = RESCALE.reply(client, asks["west"], settings, 0)  # a second time is the first time again
-    assert_array_equal(again.rows.X, client.rows.X)
+    assert_array_equal(with_rows(again, settings).rows.X, rows.X)
 
 
 @pytest.mark.parametrize("scale", ["none", "silo"])

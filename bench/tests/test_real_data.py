@@ -17,7 +17,7 @@ HOME = os.environ.get("FMTC_DATA", "").split(os.pathsep)[0]
 
 pytestmark = [
     pytest.mark.skipif(not HOME or not Path(HOME).is_dir(), reason="FMTC_DATA names no folder with data sets"),
-    pytest.mark.filterwarnings("ignore:the neighbour graph of client"),
+    pytest.mark.filterwarnings("ignore:the neighbour graph of silo"),
 ]
 
 

@@ -17,7 +17,8 @@ import numpy as np
 import polars as pl
 from sklearn.datasets import load_breast_cancer
 
-from .describe import Explanation, listing
+from .describe import Explanation
+from .describe.words import listing
 from .errors import InputError, nearest_names
 from .schema import Schema
 

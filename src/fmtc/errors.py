@@ -16,9 +16,17 @@ Exit code    Base class             Meaning
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 
 SHOWN = 5  # names listed in a message before "and ... more"
+
+
+def warn_not_converged(sentence: str) -> None:
+    """Warn, as scikit-learn does, of what an algorithm could not reach with these rows."""
+    from sklearn.exceptions import ConvergenceWarning  # slow to import
+
+    warnings.warn(sentence, ConvergenceWarning, stacklevel=3)
 
 
 class FmtcError(Exception):

@@ -22,21 +22,12 @@ from .advice import Advice, ask_locally, check_search, number_of_clusters
 from .artifacts.models import write_model
 from .artifacts.published import write_kit
 from .confidence import LEVEL, Drift, silo_drift, together
-from .describe import (
-    Atlas,
-    Explanation,
-    Features,
-    Lookup,
-    RowExplanation,
-    draw_models,
-    empty_clusters_sentence,
-    explain_row,
-    explain_silos,
-    held_words,
-    missed_words,
-    presence_of,
-    strangers_sentence,
-)
+from .describe import Atlas, Explanation, Features, RowExplanation
+from .describe.atlas import draw_models, presence_of
+from .describe.clusters import explain_silos
+from .describe.features import Lookup
+from .describe.reasons import explain_row
+from .describe.words import empty_clusters_sentence, held_words, missed_words, strangers_sentence
 from .errors import DataError, InputError, NotFiniteError, RowsWarning
 from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity

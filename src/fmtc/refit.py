@@ -94,11 +94,11 @@ class MixtureCommon:
     def clustered(self, client: Reading, settings: Settings, starts: Sequence[Personal]) -> Refitted:
         """The model of a silo whose rows are read."""
         common = among(self.mixture, self.has)
-        mine, sums = settled(client.cells, common, pool_of(settings), [*starts] or [common.as_own])
+        mine, sums = settled(client.cells, common, pool_of(settings), [*starts] or [common])
         model = self._model(client, mine, settings)
         return Refitted(model, model.assign(client.X), client, sums)
 
-    def _model(self, client: Reading, own: Personal | Common, settings: Settings) -> MixtureModel:
+    def _model(self, client: Reading, own: Personal, settings: Settings) -> MixtureModel:
         frame = Frame.of(client.scaling, settings.levels, client.axes, client.origin)
         shares = own.shares if self.has is None else np.where(self.has, own.shares, 0.0)
         return MixtureModel(frame, own.means, self.mixture.covariance, shares / shares.sum(), own.profiles)
@@ -136,7 +136,7 @@ class GraphCommon:
         if self.mixture is None:
             assert self.centers is not None
             return replace(model, centers=self.centers)
-        return with_clusters(model, self.mixture.as_own, self.mixture.covariance)
+        return with_clusters(model, self.mixture, self.mixture.covariance)
 
     def fit(self, ready: Ready, settings: Settings, starts: Sequence[Personal]) -> Refitted:
         """Rounds towards the anchor, then clusters of the projections."""
@@ -161,7 +161,7 @@ class GraphCommon:
             model = replace(model, centers=_unit_means(E, centers).astype(model.W.dtype))
         else:
             common, cells = among(self.mixture, self.has), Cells(double(E), np.zeros((len(E), 0), np.int64))
-            begin = [*starts] or [common.as_own, self._by_kmeans(client, E, settings)]
+            begin = [*starts] or [common, self._by_kmeans(client, E, settings)]
             mine, sums = settled(cells, common, settle_pool(settings, len(E)), begin)
             model = with_clusters(model, mine, common.covariance, self.has)
         labels = model.assign(input_rows(client))
@@ -188,7 +188,7 @@ class GraphCommon:
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
         centers = to_numpy(unit_centers(E, client.k, settings.n_init, seed))
         order = same_place(centers, self.mixture.means)
-        return replace(self.mixture.as_own, means=double(centers[order]))
+        return replace(self.mixture, means=double(centers[order]))
 
 
 def refit(
@@ -320,7 +320,7 @@ def _alone(silo: Silo, X: Any, units: Units | None) -> Refitted:
     client = replace(method.open_client(silo.name, X, settings, silo.device), on_trial=True)
     as_they_came = settings.scale == "none" and settings.lift is False and client.scaling is None
     if silo.graph is not None and as_they_came:
-        client = become(client, Graphed, graph=silo.graph)  # the one that it has
+        client = become(with_rows(client, settings), Graphed, graph=silo.graph)  # the one that it has
     server, phases, rounds = method.open_server((silo.name,), settings, None), method.phases, list[Any]()
     if units is not None:
         client = replace(with_rows(_in_units(silo, X, units), settings), on_trial=True)

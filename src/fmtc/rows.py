@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, ClassVar, Self
@@ -31,8 +31,7 @@ class SilosMixin:
 
     takes_missing: ClassVar[bool] = False  # whether NaN, categories and other orders of columns are accepted
     schema_: Schema
-    _silo_column: str | None  # of the rows of `fit`, which names the silos
-
+    _silo_column: str | None = None  # of the rows of `fit`, which names the silos
     _models: Any  # mapping of silo to model
 
     @property
@@ -54,9 +53,6 @@ class SilosMixin:
         """Answer for every row with its silo's model, in the order of the rows."""
         check_is_fitted(self)
         parts = self._parts(X, silos, reset=False, **checks)
-        if len(parts) == 1 and not is_mapping(X):
-            ((cid, (Xt, _)),) = parts.items()
-            return answer(Xt, self._models[cid])
         found = {cid: answer(Xt, self._models[cid]) for cid, (Xt, _) in parts.items()}
         first = next(iter(found.values()))
         answers = np.empty((sum(map(len, found.values())), *first.shape[1:]), np.result_type(*found.values()))
@@ -77,34 +73,28 @@ class SilosMixin:
         """Checked rows of each silo and their positions in the input; new silos are accepted only when fitting."""
         checks |= {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
         if is_mapping(X):
-            return self._noted(self._parts_of_mapping(X, silos, checks, reset), reset)
-        _refuse_tables(X)
-        X, silos = self._column_of_silos(X, silos, reset)
-        ((_, X),) = self._encoded({"": X}, reset, silos is not None).items()
-        X = self._checked(X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)
-        n = X.shape[0]
+            parts = self._parts_of_mapping(X, silos, checks, reset)
+        else:
+            _refuse_tables(X)
+            X, silos = self._column_of_silos(X, silos, reset)
+            X = self._encoded({"": X}, reset, silos is not None)[""]
+            X = self._checked(X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)
+            places = self._places(X.shape[0], silos, reset)
+            parts = {name: (X[rows] if len(places) > 1 else X, rows) for name, rows in places.items()}
+        return self._noted(parts, reset)
+
+    def _places(self, n: int, silos: Any, reset: bool) -> dict[str, Any]:
+        """Which of n rows are those of each silo; a slice where all are."""
         if silos is None:
             if not reset and len(self.silos_) > 1:
                 known = ", ".join(map(repr, self.silos_))
                 raise DataError(f"the silo of these rows is not given: pass silos=; this model has {known}")
-            return self._noted({SINGLE if reset else self.silos_[0]: (X, slice(None))}, reset)
-        parts: dict[str, tuple[Any, Any]]
-        if not reset and np.ndim(silos) == 0:
-            name = silo_name(silos)
-            if name in NAMELESS:
-                raise DataError(f"the silo has no name: {silos!r}")
-            names = [name]
-            parts = {name: (X, slice(None))}
-        else:
-            names, index = _silo_index(silos, n)
-            if len(names) == 1:
-                parts = {names[0]: (X, slice(None))}
-            else:
-                parts = {name: (X[rows], rows) for name, rows in zip(names, index, strict=True)}
-        if not reset:
-            for name in names:
-                self._model_of(name)
-        return self._noted(parts, reset)
+            return {SINGLE if reset else self.silos_[0]: slice(None)}
+        single = not reset and np.ndim(silos) == 0
+        places = {_named(silos): slice(None)} if single else _rows_by_silo(silos, n)
+        for name in () if reset else places:
+            self._model_of(name)
+        return places
 
     def _parts_of_mapping(
         self, X: Mapping[Any, Any], silos: Any, checks: dict[str, Any], reset: bool
@@ -115,9 +105,7 @@ class SilosMixin:
             raise DataError("X is an empty mapping; give at least one silo")
         given: dict[str, Any] = {}
         for key, rows in X.items():
-            name = silo_name(key)
-            if name in NAMELESS:
-                raise DataError(f"a silo has no name: {key!r}")
+            name = _named(key)
             if name in given:
                 raise DataError(f"two silos are called {name!r}; names must differ as text")
             if not reset:
@@ -141,28 +129,23 @@ class SilosMixin:
 
     def _column_of_silos(self, X: Any, silos: Any, reset: bool) -> tuple[Any, Any]:
         """Rows and the silo of each, where `silos` may be the name of a column, which then is no feature."""
-        about = X.obs if _is_anndata(X) else None
-        X = _unwrapped(X)
-        about = X if about is None else about
+        whole, X = X, _unwrapped(X)
+        about = whole.obs if _is_anndata(whole) else X
         names = [str(name) for name in about.columns] if _is_frame(about) else []
+        column = self._column(silos, names, reset)
         if reset:
-            self._silo_column = silos if isinstance(silos, str) and silos in names else None
-        elif silos is None and len(self.silos_) > 1 and getattr(self, "_silo_column", None) in names:
-            silos = self._silo_column
-        if isinstance(silos, str) and silos in names and (reset or silos not in self.silos_):
-            column = np.asarray(about[silos])
-            if about is X:
-                X = X.drop(silos) if hasattr(X, "get_column") else X.drop(columns=silos)
-            return X, column
-        if reset and isinstance(silos, str):
-            near = f"; {nearest_names(silos, names)}" if names else ", and X has no names of columns."
-            raise DataError(
-                f"silos={silos!r} is not a column of X{near} Give one name per row, or, for a single "
-                f"silo of this name, fit({{{silos!r}: X}})"
-            )
-        if reset and about is X:
-            _warn_of_column(X, names, silos)
+            self._silo_column = column
+        if column is not None:
+            return _without(X, column) if about is X else X, np.asarray(about[column])
+        if reset:
+            _check_silos(silos, X if about is X else None, names)
         return X, silos
+
+    def _column(self, silos: Any, names: list[str], reset: bool) -> str | None:
+        """The column that names the silos: the one that was asked for or, of a model of several, that of `fit`."""
+        if silos is None and not reset and len(self.silos_) > 1:
+            silos = self._silo_column
+        return silos if isinstance(silos, str) and silos in names and (reset or silos not in self.silos_) else None
 
     # ------------------------------------------------------------------------------------------------- columns
 
@@ -173,10 +156,11 @@ class SilosMixin:
         """
         if reset:
             self.__dict__.pop("schema_", None)
-        if schemas := [rows.schema for rows in given.values() if isinstance(rows, Encoded)]:
+        encoded = {name: rows for name, rows in given.items() if isinstance(rows, Encoded)}
+        if encoded:
             if reset:
-                self.schema_ = schemas[0]
-            return {name: rows.X if isinstance(rows, Encoded) else rows for name, rows in given.items()}
+                self.schema_ = next(iter(encoded.values())).schema
+            return given | {name: rows.X for name, rows in encoded.items()}
         frames = {name: rows for name, rows in given.items() if _is_frame(rows)}
         if not self.takes_missing or not frames:
             return given
@@ -267,16 +251,10 @@ def refuse_names(y: Any) -> None:
     ...     print(str(error).partition(";")[0])
     y is ignored, but holds words such as 'north'
     """
-    if y is None:
-        return
-    array = np.asarray(y)
-    words = array.dtype.kind in "US" or (
-        array.dtype.kind == "O" and array.size and any(isinstance(value, str) for value in array.ravel()[:100])
-    )
-    if words:
+    values = [] if y is None else np.asarray(y).ravel()[:100].tolist()
+    if words := [value for value in values if isinstance(value, str | bytes)]:
         raise DataError(
-            f"y is ignored, but holds words such as {str(array.ravel()[0])!r}; if they name the silo of each row, "
-            "write silos="
+            f"y is ignored, but holds words such as {str(words[0])!r}; if they name the silo of each row, write silos="
         )
 
 
@@ -323,10 +301,22 @@ def is_mapping(X: Any) -> bool:
     return isinstance(X, Mapping) and not sp.issparse(X)  # a dok_array is also a dict
 
 
-def _warn_of_column(X: Any, names: list[str], silos: Any) -> None:
-    """Warn of a column of X that names the silos and is a feature all the same."""
+def _without(frame: Any, column: str) -> Any:
+    return frame.drop(column) if hasattr(frame, "get_column") else frame.drop(columns=column)
+
+
+def _check_silos(silos: Any, frame: Any, names: list[str]) -> None:
+    """Refuse the name of a column that X lacks; warn of a column of the frame X that names the silos as `silos` do."""
+    if isinstance(silos, str):
+        near = f"; {nearest_names(silos, names)}" if names else ", and X has no names of columns."
+        raise DataError(
+            f"silos={silos!r} is not a column of X{near} Give one name per row, or, for a single "
+            f"silo of this name, fit({{{silos!r}: X}})"
+        )
     called = getattr(silos, "name", None)
-    if called in names and len(silos) == len(X) and bool((np.asarray(silos) == np.asarray(X[called])).all()):
+    if frame is None or called not in names or len(silos) != len(frame):
+        return
+    if (np.asarray(silos) == np.asarray(frame[called])).all():
         warnings.warn(
             f"the column {called!r} of X names the silos, and is clustered on like any other: write "
             f"silos={called!r}, which sets it aside",
@@ -341,20 +331,28 @@ def _n_rows(X: Any) -> int:
     return X.shape[0] if hasattr(X, "shape") else len(X)
 
 
-def _silo_index(silos: Any, n: int) -> tuple[list[str], list[Array]]:
-    """Names of the silos and the rows of each, from one name per row."""
+def _named(silo: Any) -> str:
+    """The name of a silo, which must have one."""
+    if (name := silo_name(silo)) in NAMELESS:
+        raise DataError(f"a silo has no name: {silo!r}")
+    return name
+
+
+def _rows_by_silo(silos: Any, n: int) -> dict[str, Any]:
+    """The rows of each silo, from one name per row; a slice where all are of one."""
     array = np.asarray(silos)
     if array.ndim != 1 or len(array) != n:
         raise DataError(f"silos must hold one name per row: X has {n} rows, silos has shape {array.shape}")
     if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all():
         array = array.astype(np.int64)
-    words = np.char.strip(array.astype(str)) if n else array.astype(str)
+    words = np.char.strip(array.astype(str))
     values, codes = np.unique(words, return_inverse=True)
-    missing = NAMELESS & set(values.tolist())
-    if missing:
+    if missing := NAMELESS & set(values.tolist()):
         raise DataError(f"silos has {int(np.isin(words, list(missing)).sum())} rows without a name")
+    if len(values) == 1:
+        return {str(values[0]): slice(None)}
     order = np.argsort(codes, kind="stable")
-    return values.tolist(), np.split(order, np.cumsum(np.bincount(codes))[:-1])
+    return dict(zip(values.tolist(), np.split(order, np.cumsum(np.bincount(codes))[:-1]), strict=True))
 
 
 # ------------------------------------------------------------------------------------------------- kinds of rows
@@ -395,29 +393,24 @@ def _refuse_tables(X: Any) -> None:
 
 def _bad_cell(X: Any, estimator: str, takes_missing: bool) -> str | None:
     """A sentence about the first cell that is no number, infinite or, unless they are taken, missing."""
-    if sp.issparse(X) or getattr(X, "ndim", 2) != 2:
+    if sp.issparse(X):
         return None
-    names = [repr(str(name)) for name in X.columns] if _is_frame(X) else None
     try:
         array = np.asarray(X)
     except Exception:
         return None
-    if array.ndim != 2 or array.dtype.kind not in "fOUS" or not array.size:
+    if array.ndim != 2 or not array.size:
+        return None
+    names = [repr(str(name)) for name in X.columns] if _is_frame(X) else list(range(array.shape[1]))
+    if array.dtype.kind in "OUS":
+        return _bad_word(array, names, takes_missing)
+    if array.dtype.kind != "f":
         return None
 
-    def called(column: int) -> str:
-        return f"column {column if names is None else names[column]}"
-
     def place(bad: Array) -> str:
-        row, column = (int(i) for i in np.argwhere(bad)[0])
-        return f"{called(column)} (first in row {row})"
+        row, column = np.argwhere(bad)[0].tolist()
+        return f"column {names[column]} (first in row {row})"
 
-    if array.dtype.kind in "OUS":
-        column, row, value = next(_no_numbers(array), (0, 0, None))
-        if not isinstance(value, str):
-            return None
-        way = "give a data frame, whose words become categories" if takes_missing else "omit the column"
-        return f"{called(column)} holds {value!r} in row {row}, which is no number: {way}"
     if np.isinf(array).any():
         return f"Input X contains infinity in {place(np.isinf(array))}: replace it or remove those rows"
     if np.isnan(array).any() and not takes_missing:
@@ -428,11 +421,14 @@ def _bad_cell(X: Any, estimator: str, takes_missing: bool) -> str | None:
     return None
 
 
-def _no_numbers(array: Array) -> Iterator[tuple[int, int, Any]]:
-    """Column, row and value of cells that are no numbers."""
-    for column in range(array.shape[1]):
-        for row, value in enumerate(array[:, column].tolist()):
-            try:
-                float(value)
-            except (TypeError, ValueError):
-                yield column, row, value
+def _bad_word(array: Array, names: list[Any], takes_missing: bool) -> str | None:
+    """A sentence about the first cell that is no number, column by column, if it is a word."""
+    for (column, row), value in np.ndenumerate(array.T.astype(object)):
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            if not isinstance(value, str):
+                return None
+            way = "give a data frame, whose words become categories" if takes_missing else "omit the column"
+            return f"column {names[column]} holds {value!r} in row {row}, which is no number: {way}"
+    return None

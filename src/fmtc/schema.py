@@ -171,11 +171,9 @@ class Schema:
                 raise DataError(f"{option}: the schema has no column {name!r}; {nearest_names(name, known)}")
             if kind != known[name].kind:
                 raise DataError(f"{option} says that {name!r} is a {kind}, and the schema a {known[name].kind}")
+        said = {name for name, kind in kinds.items() if kind == NUMBER}
         return replace(
-            self,
-            columns=tuple(
-                replace(c, words_missing=c.words_missing or kinds.get(c.name) == NUMBER) for c in known.values()
-            ),
+            self, columns=tuple(replace(c, words_missing=c.words_missing or c.name in said) for c in self.columns)
         )
 
     @classmethod
@@ -235,21 +233,16 @@ class Schema:
             out = column.outside(X[:, j])
             X[out, j] = np.nan
             outside += [f"{column.name!r} ({int(out.sum())})"] if out.any() else []
-        for what, names in (
-            ("levels that are not known count as missing", unknown),
-            ("values outside the bounds count as missing", outside),
-        ):
+        for what, names in (("levels that are not known", unknown), ("values outside the bounds", outside)):
             if names:
-                warnings.warn(f"{where}{what}: {joined(names)}", UserWarning, stacklevel=2)
+                warnings.warn(f"{where}{what} count as missing: {joined(names)}", UserWarning, stacklevel=2)
         return X
 
     # ------------------------------------------------------------------------------------------------ documents
 
     def to_dict(self) -> dict[str, Any]:
         """In what JSON knows."""
-        columns = [
-            asdict(column) | {"levels": list(column.levels), "missing": list(column.missing)} for column in self.columns
-        ]
+        columns = [asdict(column) for column in self.columns]
         return {"columns": columns} | ({"id_column": self.id_column} if self.id_column else {})
 
     @classmethod
@@ -287,10 +280,10 @@ class Schema:
             document = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{file} is not TOML: {error}") from None
-        known = {"format", "id_column", "missing", "columns"}
+        known = ("format", "id_column", "missing", "columns")
         if document.get("format", FORMAT) != FORMAT:
             raise DataError(f"{file} has format {document['format']!r}; this version of fmtc reads format {FORMAT}")
-        for key in document.keys() - known:
+        for key in document.keys() - {*known}:
             raise DataError(f"{file}: there is no setting {key!r}; {nearest_names(key, known)}")
         tables = document.get("columns")
         if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
@@ -377,6 +370,14 @@ def numbers_in(cells: pl.Series, *, truths: bool = False) -> tuple[pl.Series, pl
     return numbers, numbers.is_null() & words.is_not_null() & ~words.is_in(MISSING_WORDS)
 
 
+def with_numbers(cells: pl.Series, *, truths: bool = True) -> pl.Series:
+    """A column of words as numbers, if each cell is a number, or a truth, or means a missing one; else as it is."""
+    if not is_text(cells):
+        return cells
+    numbers, strange = numbers_in(cells, truths=truths)
+    return cells if strange.any() else numbers
+
+
 def level_words(cells: pl.Series) -> pl.Series:
     """Cells of a category as the names of levels: without surrounding blanks, 1.0 as 1, null where one is missing.
 
@@ -444,13 +445,11 @@ def _codes(cells: pl.Series, levels: Sequence[str]) -> tuple[Array, list[str]]:
     folded: dict[str, float | None] = {}
     for level, code in codes.items():  # another case is the same level, where that is clear
         folded[level.casefold()] = None if level.casefold() in folded else code
-    seen = [word for word in words.unique(maintain_order=True).to_list() if word is not None]
-    found = {word: codes.get(word, folded.get(word.casefold())) for word in seen}
+    found = {
+        word: codes.get(word, folded.get(word.casefold())) for word in words.drop_nulls().unique(maintain_order=True)
+    }
     strange = [repr(word) for word, code in found.items() if code is None]
-    known = {word: code for word, code in found.items() if code is not None}
-    if not known:
-        return words.cast(pl.Float64, strict=False).to_numpy() * float("nan"), strange
-    return words.replace_strict(known, default=None, return_dtype=pl.Float64).to_numpy(), strange
+    return words.replace_strict(found, default=None, return_dtype=pl.Float64).to_numpy(), strange
 
 
 def _numbers(cells: pl.Series, column: Column, where: str, place: Callable[[int], str], wording: Wording) -> Array:
@@ -494,37 +493,39 @@ def _written(value: Any, *, plain: bool = False) -> str:
     return "true" if value is True else f"{value:.17g}"
 
 
-_SETTINGS: dict[str, tuple[Any, str]] = {  # of a column in a file, besides its name: what it must be
-    "kind": (str, "a text"),
-    "unit": (str, "a text"),
-    "levels": (list, 'a list, such as ["female", "male"]'),
-    "lower": (float, "a number"),
-    "upper": (float, "a number"),
-    "missing": (list, 'a list, such as [-999, "<5"]'),
-    "words_missing": (bool, "true or false"),
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str | int | float) for one in value)
+
+
+def _is_bound(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_SETTINGS: dict[str, tuple[Callable[[Any], bool], str]] = {  # of a column, besides its name: what it must be
+    "kind": (lambda value: isinstance(value, str), "a text"),
+    "unit": (lambda value: isinstance(value, str), "a text"),
+    "levels": (_is_list, 'a list, such as ["female", "male"]'),
+    "lower": (_is_bound, "a number"),
+    "upper": (_is_bound, "a number"),
+    "missing": (lambda value: _is_list(value) and bool not in map(type, value), 'a list, such as [-999, "<5"]'),
+    "words_missing": (lambda value: isinstance(value, bool), "true or false"),
 }
 
 
 def _setting(name: str, value: Any, where: str) -> Any:
     """A value in a file, if it is of the right type."""
-    kind, words = _SETTINGS[name]
-    right = isinstance(value, kind)
-    if kind is float:
-        right = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if kind is list and right:
-        right = all(isinstance(one, str | int | float) for one in value)
-        right = right and not (name == "missing" and any(isinstance(one, bool) for one in value))
-    if not right:
+    is_right, words = _SETTINGS[name]
+    if not is_right(value):
         raise DataError(f"{where}{name} must be {words}, got {value!r}")
-    return float(value) if kind is float else value
+    return float(value) if is_right is _is_bound else value
 
 
 def _column(table: Mapping[str, Any]) -> Column:
     """A column from a table of a file."""
-    name = table.get("name")
+    given = dict(table)
+    name = given.pop("name", None)
     if not isinstance(name, str):
         raise DataError('a column has no name; write name = "..." below [[columns]]')
-    given = {key: value for key, value in table.items() if key != "name"}
     for key in given.keys() - _SETTINGS.keys():
         raise DataError(f"column {name!r} has no setting {key!r}; {nearest_names(key, ['name', *_SETTINGS])}")
     values = {key: _setting(key, value, f"column {name!r}: ") for key, value in given.items()}

@@ -16,8 +16,9 @@ from fmtc import FMTC, Graph
 from fmtc.artifacts import runs
 from fmtc.cli import main_group
 from fmtc.demo import Gain
-from fmtc.describe import Cluster, Difference, Explanation, Features, explain_silos, percents
-from fmtc.describe.words import HASHED, UNMATCHED
+from fmtc.describe import Cluster, Difference, Explanation, Features
+from fmtc.describe.clusters import explain_silos
+from fmtc.describe.words import HASHED, UNMATCHED, percents
 from fmtc.errors import DataError, FileError
 from fmtc.schema import Column, Schema
 from fmtc.tables import Reading, column_words, hashed_counts, read_texts

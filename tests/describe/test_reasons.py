@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from tests.views import FEW, graph_view
 
 from fmtc import FMTC, Privacy
-from fmtc.describe import Features, explain_row
+from fmtc.describe import Features
+from fmtc.describe.reasons import explain_row
 from fmtc.errors import DataError
 
 CHECKED = range(0, 90, 9)

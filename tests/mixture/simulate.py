@@ -44,7 +44,7 @@ def begin(cells, labels, k, *, spread=0.1, drift=0.0):
     means = sum(part.sums for part in own) / np.maximum(counts, 1)[:, None]
     profiles = np.hstack([np.full((k, size), 1 / size) for size in levels]) if levels else np.zeros((k, 0))
     shares = counts / counts.sum()
-    return Common(means, np.eye(r), shares, profiles, np.full(k, float(spread)), float(drift)), own
+    return Common(means, shares, profiles, np.eye(r), np.full(k, float(spread)), float(drift)), own
 
 
 def rounds(cells, common, own, pool, n, size=1.0, floor=None):

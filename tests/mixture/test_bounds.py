@@ -18,7 +18,7 @@ K, R = 3, 4
 def common(seed=0):
     rng = np.random.default_rng(seed)
     return Common(
-        4 * np.eye(K, R), np.eye(R), np.full(K, 1 / K), np.zeros((K, 0)), np.array([0.1, 0.0, 0.3]), 0.5 + rng.random()
+        4 * np.eye(K, R), np.full(K, 1 / K), np.zeros((K, 0)), np.eye(R), np.array([0.1, 0.0, 0.3]), 0.5 + rng.random()
     )
 
 

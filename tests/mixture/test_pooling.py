@@ -63,7 +63,7 @@ def test_means_count_as_far_as_silos_decide_them():
     counts = np.random.default_rng(0).integers(5, 60, size=(m, k)).astype(float)
 
     def means(b, drift=0.0, rows=counts):
-        common = Common(np.zeros((k, r)), np.eye(r), np.full(k, 1 / k), np.zeros((k, 0)), np.full(k, b), drift)
+        common = Common(np.zeros((k, r)), np.full(k, 1 / k), np.zeros((k, 0)), np.eye(r), np.full(k, b), drift)
         return free_numbers(rows, common, ()) - r  # Σ is diagonal
 
     assert means(0.0) == pytest.approx(k * r)

@@ -154,7 +154,7 @@ def mixture_answer(rng, sizes, levels=()):
 
 def common_parameters(ask, levels=()):
     profiles = np.zeros((3, 0)) if ask.profiles is None else ask.profiles[0]
-    return Common(ask.means[0], ask.covariance[0], ask.shares[0], profiles, ask.spread[0], 0.0)
+    return Common(ask.means[0], ask.shares[0], profiles, ask.covariance[0], ask.spread[0], 0.0)
 
 
 @pytest.mark.parametrize("levels", [(), (2, 3)], ids=["numbers", "categories"])

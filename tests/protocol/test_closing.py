@@ -13,7 +13,7 @@ from fmtc.errors import RefusedError
 from fmtc.protocol.graph.finish import FINISH, SETTLE, common_numbers
 from fmtc.protocol.graph.number import NUMBER
 from fmtc.protocol.graph.state import Prepared
-from fmtc.protocol.state import Ready, open_client, reached
+from fmtc.protocol.state import Ready, open_client, reached, with_rows
 from fmtc.settings import Settings
 
 
@@ -197,7 +197,7 @@ def test_closing_phases_that_come_too_early_are_refused(make_federation, play, n
 
 
 def test_what_a_reply_needs_is_named():
-    state = open_client("a", np.eye(5), Settings(2))
+    state = with_rows(open_client("a", np.eye(5), Settings(2)), Settings(2))
     assert reached(state, Ready) is state
     with pytest.raises(RefusedError, match=r"came too early: .*W, .*graph, .* not there yet"):
         reached(state, Prepared)

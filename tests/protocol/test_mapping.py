@@ -8,7 +8,8 @@ import pytest
 from tests.views import FEW, graph_view
 
 from fmtc import FMTC
-from fmtc.describe import Atlas, presence_of
+from fmtc.describe import Atlas
+from fmtc.describe.atlas import presence_of
 from fmtc.privacy.rules import Policy, Rules
 from fmtc.protocol.base import Nothing
 from fmtc.protocol.common import END, heard, told

@@ -18,7 +18,7 @@ from fmtc.cli.flags import Output
 from fmtc.cli.joining import write_silo
 from fmtc.cli.leading import write_consensus
 from fmtc.cli.words import Words, show_run
-from fmtc.describe import held_words
+from fmtc.describe.words import held_words
 from fmtc.loading import load_atlas
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
 from fmtc.protocol.method import view_method

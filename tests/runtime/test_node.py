@@ -21,7 +21,7 @@ from fmtc.protocol.graph.opening import PREPARE
 from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.graph.state import Placed
 from fmtc.protocol.graph.view import METHOD
-from fmtc.protocol.state import become, open_client
+from fmtc.protocol.state import become, open_client, with_rows
 from fmtc.protocol.units import RESCALE
 from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
@@ -529,7 +529,7 @@ def test_rows_are_read_when_they_are_first_needed(tmp_path):
 def test_a_client_comes_back_to_its_round(round_no, tmp_path, rng):
     """Before the first round it has an embedding, and W is 0."""
     X, path, settings = rng.normal(size=(9, 4)), tmp_path / "a.safetensors", Settings(3)
-    fresh = open_client("a", X, settings)
+    fresh = with_rows(open_client("a", X, settings), settings)
     W = rng.normal(size=(4, 3)) if round_no else np.zeros((4, 3))
     client = become(fresh, Placed, F=rng.normal(size=(9, 3)), W=W, anchor=W, round_no=round_no)
     write_state(path, client, METHOD, round_no)
@@ -544,7 +544,8 @@ def test_a_client_comes_back_to_its_round(round_no, tmp_path, rng):
 
 def test_a_store_knows_its_newest_round_and_its_question(tmp_path, rng):
     store = FolderStore(tmp_path, METHOD)
-    fresh, W = open_client("a", rng.normal(size=(9, 4)), Settings(3)), np.ones((4, 3))
+    fresh = with_rows(open_client("a", rng.normal(size=(9, 4)), Settings(3)), Settings(3))
+    W = np.ones((4, 3))
     client = become(fresh, Placed, F=np.ones((9, 3)), W=W, anchor=W)
     assert store.newest() is None
     assert store.question(1) is None

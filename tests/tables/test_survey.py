@@ -18,7 +18,8 @@ from fmtc.protocol.common import SURVEY, VERDICT
 from fmtc.protocol.graph.opening import HELLO
 from fmtc.schema import Column, Schema
 from fmtc.tables import Columns, Finding, Reading, compare, explain, read_columns
-from fmtc.tables.findings import CODES, LIMIT, SMALLEST, UNITS, Kind
+from fmtc.tables.catalogue import CODES
+from fmtc.tables.findings import LIMIT, SMALLEST, UNITS, Kind
 from fmtc.tables.survey import as_numbers, from_verdict, survey
 
 SALT = "a secret of the silos"
@@ -537,7 +538,12 @@ def test_a_verdict_brings_all_but_the_other_silo():
     assert re.search("100 times .*'height': centimetres", unit)
 
 
-def test_every_code_has_a_sentence():
+def test_every_code_has_a_sentence_and_keeps_its_number():
+    """Silos and coordinators of different versions send numbers."""
+    assert CODES == (
+        "form", "few rows", "lacks", "extra", "spelling", "no name", "text", "empty", "missing", "infinite", "order",
+        "unit", "scale", "shift", "standardised", "coding", "negatives", "constant", "levels", "identifier", "dominant",
+    )  # fmt: skip
     for code in CODES:
         found = [Finding("a", code, severity, 1, "b", 1, 1.0) for severity in ("error", "note")]
         for findings in (found, [replace(f, column=-1, number=0.0) for f in found]):

@@ -24,7 +24,7 @@ from fmtc_bench.audits.attacker import statistics
 from fmtc_bench.audits.runs import audit_canary, audit_influence, audit_members, audit_span
 from fmtc_bench.audits.tap import UNPLANNED, PrivateStages, tapped_run
 
-pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
 
 GRAPH = Settings(2, view="graph", scale="none", max_iter=3, tol=0)
 MIXTURE = Settings(2, view="mixture", scale="none", max_iter=1, n_init=1)

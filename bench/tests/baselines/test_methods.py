@@ -87,12 +87,12 @@ def test_a_job_can_name_the_method(name):
 def test_settings_travel_as_json_and_are_checked_again(case):
     method, settings, _ = case
     document = json.loads(json.dumps(asdict(settings)))
-    assert method.read_settings(document) == settings
+    assert method.settings_type(**document) == settings
     for name, value in {"n_clusters": 0, "seed": -1, "n_init": 1.5}.items():
         with pytest.raises(ValueError, match=rf"{name}.*{value}"):
-            method.read_settings(document | {name: value})
+            method.settings_type(**document | {name: value})
     with pytest.raises(TypeError):
-        method.read_settings(document | {"speed": 3})
+        method.settings_type(**document, speed=3)
 
 
 def test_numbers_of_numpy_become_plain_ones():

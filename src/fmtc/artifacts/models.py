@@ -126,37 +126,31 @@ def read_model(path: str | Path) -> SavedModel:
         raise FileError(f"{folder} is not a folder; a saved model is a folder that contains {MODEL_FILE}")
     about = read_json(file, FORM, kind=MODEL)
     d, k = about["n_features_in"], about.get("k") or about.get("n_concepts", 0)
-    if not about["clients"]:
+    silos = about["clients"]
+    if not silos:
         raise FileError(f"{file} is damaged: it names no silo")
+    for cid, entry in silos.items():
+        _check_told(file, cid, entry, k)
+    told = {cid: entry["told"] for cid, entry in silos.items() if "told" in entry}
     return SavedModel(
         about,
         KnownColumns.read(file, about),
-        {cid: _read_client(folder, cid, entry, d, k) for cid, entry in about["clients"].items()},
-        _read_presence(file, about["clients"], k),
-        _read_told(file, about["clients"], k),
+        {cid: _read_client(folder, cid, entry, d, k) for cid, entry in silos.items()},
+        {cid: tuple(entry["presence"]) for cid, entry in silos.items() if "presence" in entry},
+        {cid: list(zip(said["cosine"], said["flags"], strict=True)) for cid, said in told.items()},
         _read_common(folder, about["common"]),
     )
 
 
-def _read_presence(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, Presence]:
-    found = {cid: tuple(entry["presence"]) for cid, entry in clients.items() if "presence" in entry}
-    for cid, shares in found.items():
-        if len(shares) != k or not all(share is None or 0 <= share <= 1 for share in shares):
-            raise FileError(f"{file} is damaged: the presence of silo {cid!r} is not that of {k} clusters")
-    return found
+def _check_told(file: Path, cid: str, entry: Mapping[str, Any], k: int) -> None:
+    """Refuse what model.json tells of a silo's clusters where it does not fit k clusters."""
+    from ..describe.atlas import FLAGS
 
-
-def _read_told(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, list[tuple[float, str]]]:
-    from ..describe import FLAGS
-
-    found = {}
-    for cid, entry in clients.items():
-        if "told" in entry:
-            cosine, flags = entry["told"]["cosine"], entry["told"]["flags"]
-            if not len(cosine) == len(flags) == k or not set(flags) <= {"", *FLAGS}:
-                raise FileError(f"{file} is damaged: the flags of silo {cid!r} are not those of {k} clusters")
-            found[cid] = list(zip(cosine, flags, strict=True))
-    return found
+    shares, told = entry.get("presence"), entry.get("told")
+    if shares is not None and (len(shares) != k or not all(share is None or 0 <= share <= 1 for share in shares)):
+        raise FileError(f"{file} is damaged: the presence of silo {cid!r} is not that of {k} clusters")
+    if told and not (len(told["cosine"]) == len(told["flags"]) == k and {*told["flags"]} <= {"", *FLAGS}):
+        raise FileError(f"{file} is damaged: the flags of silo {cid!r} are not those of {k} clusters")
 
 
 # Settings that 0.1 has stored and that are no parameters any more: `n_concepts` is what `n_clusters` means now.

@@ -36,8 +36,9 @@ from .models import MODEL_FILE
 if TYPE_CHECKING:
     import polars as pl
 
-    from ..describe import Atlas, Explanation, Lookup
+    from ..describe import Atlas, Explanation
     from ..describe.documents import Document
+    from ..describe.features import Lookup
     from ..estimator import FMTC
     from ..runtime.driver import RunRecord
     from ..tables.reading import Reading
@@ -52,6 +53,7 @@ BEFORE = {"concepts": "clusters", "client_ids": "silos"}  # what parts of atlas.
 TABLES = "tables"  # folder of a run: the tables that were given, with the cluster of each row
 OUTBOX = "outbox"  # folder of a run: what left each client
 OWN_ROWS = "Rows and shares are those of this silo alone. What the other silos of the run have is not known here."
+SCORES = ("score", "acc", "nmi", "ri", "ari")
 PROJECTED_ROWS = 500  # of each silo, in report.json; more if a page is written
 
 TRUST = {  # who pulls whom
@@ -198,14 +200,6 @@ def same_width(views: Sequence[Array]) -> list[Array]:
     return [np.pad(view, ((0, 0), (0, widest - view.shape[1]))) for view in views]
 
 
-def scores(results: Sequence[SiloResult]) -> dict[str, Any]:
-    """The lines of all silos, and the unweighted mean of each score over the silos that have it."""
-    lines = [result.line for result in results]
-    names = [name for name in ("score", "acc", "nmi", "ri", "ari") if any(name in line for line in lines)]
-    mean = {name: float(np.mean([line[name] for line in lines if name in line])) for name in names}
-    return {"silos": lines, "mean": mean}
-
-
 def report(
     model: FMTC,
     results: Sequence[SiloResult],
@@ -238,9 +232,12 @@ def report(
     Returns
     -------
     dict
-        Ready for `write_run`; the lines of the silos are in "silos", their mean in "mean".
+        Ready for `write_run`; the lines of the silos are in "silos", in "mean" that of each score over the silos that
+        have it.
     """
     shared, alone = model._fitted.shared, len(model.silos_) == 1 and model.privacy is None
+    lines = [result.line for result in results]
+    known = {name: [line[name] for line in lines if name in line] for name in SCORES}
     return {
         **OF_SILOS.head,
         "versions": versions(),
@@ -260,7 +257,8 @@ def report(
         "notes": notes,
         "sent": model._sent(),
         "trust": trust(model.run_, model.silos_, "alone" if alone else mode_of(model)),
-        **scores(results),
+        "silos": lines,
+        "mean": {name: float(np.mean(values)) for name, values in known.items() if values},
     }
 
 
@@ -402,7 +400,8 @@ def read_explanation(folder: Path) -> Explanation | None:
 
 def read_atlas(folder: Path) -> Atlas | None:
     """The atlas of a run; None in a folder without one, such as that of a model."""
-    from ..describe import FLAGS, Atlas
+    from ..describe import Atlas
+    from ..describe.atlas import FLAGS
 
     found: Atlas | None = _read_document(folder / ATLAS, Atlas)
     unknown = {flag for one in found.clusters for flag in one.flags.values()} - set(FLAGS) if found else set()

@@ -12,7 +12,7 @@ from rich.text import Text
 from ..errors import TrustError, listed
 from ..privacy.identity import key_code, same_code
 from ..protocol.base import plain
-from .words import Words, new_table, show, show_indented
+from .words import Words, new_table
 
 if TYPE_CHECKING:
     from ..runtime.flare.enrol import Request, Roster
@@ -65,7 +65,7 @@ def ask_keys(words: Words, requests: Mapping[str, Request], codes: Sequence[str]
 def show_codes(words: Words, codes: Mapping[str, str]) -> None:
     """A line for each silo. The code comes first and is never cut, however narrow the terminal."""
     for name, code in codes.items():
-        show(words.console, f"  {code}  {name}")
+        words.tell(f"  {code}  {name}")
 
 
 def show_roster(words: Words, roster: Roster) -> None:
@@ -141,10 +141,10 @@ def answer_held(words: Words, event: Mapping[str, Any], decide: Callable[[str, s
         table.add_row(field["field"], shape, f"{field['bytes']:,}", plain(field["what"]), plain(field["tells"]))
     why = event.get("why", ())
     which = "an answer" if why else "the first answer"
-    show(words.console, f"{which} of the phase {event['phase']} wants to leave:")
+    words.tell(f"{which} of the phase {event['phase']} wants to leave:")
     for sentence in why:
-        show_indented(words.console, Text.assemble(("held: ", "yellow"), sentence))
-    show(words.console, table)
+        words.tell(Text.assemble(("held: ", "yellow"), sentence), by=2)
+    words.tell(table)
     allowed = confirmed("Send it, and later answers of this phase in this run?", NO_TERMINAL)
     decide(event["run"], event["phase"], allowed)
     if not allowed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ from . import flags
 from .flags import PATH, TABLES, Asking, free_path, free_picture, given, save_picture
 from .program import main_group
 from .settings import bounds_template, build_model, model_options
-from .words import Words, note_table, show, show_indented, size_of
+from .words import Words, note_table, size_of
 
 ERROR, NOTE = "error", "note"  # severities of `fmtc.tables.findings`, which loads Polars
 
@@ -217,13 +216,11 @@ class Comparison:
     @classmethod
     def of_files(cls, files: Sequence[Path], reading: Reading, n_clusters: int, *, scaled: bool = True) -> Comparison:
         """Compare the silos of files through what they would send in a federation."""
-        from ..tables.survey import survey
+        from ..tables.survey import compare_columns
 
         held = tables.read_columns(files, replace(reading, judge=reading.text_column is None))
-        salt = secrets.token_hex(32)
-        surveys = {silo: survey(content, salt) for silo, content in held.items()}
         complete = reading.missing == REFUSE
-        found = tables.compare(surveys, by_name=True, n_clusters=n_clusters, complete=complete, scaled=scaled)
+        found = compare_columns(held, n_clusters=n_clusters, complete=complete, scaled=scaled)
         return cls(list(held), found, held)
 
     @property
@@ -245,12 +242,12 @@ class Comparison:
                 held = self.columns[silo]
                 size = f" ({plural(held.n_rows, 'row')}, {plural(held.width, 'column')})"
             state = Text(", ").join(states) if states else ("agrees", "green")
-            show(words.console, Text.assemble((silo, "bold"), size, ": ", state))
+            words.tell(Text.assemble((silo, "bold"), size, ": ", state))
             for kind, (_, style) in STYLES.items():
                 for sentence in said[kind]:
-                    show_indented(words.console, Text.assemble((f"{kind}: ", style), sentence))
-        show(words.console, "")
-        show(words.console, *self._summary())
+                    words.tell(Text.assemble((f"{kind}: ", style), sentence), by=2)
+        words.tell("")
+        words.tell(*self._summary())
 
     def _summary(self) -> tuple[str, str]:
         """A line about all silos, and its style."""

@@ -22,7 +22,7 @@ from . import flags
 from .fit import fit
 from .flags import PATH, free_path
 from .program import if_interrupted, main_group
-from .words import Words, new_table, show_indented
+from .words import Words, new_table
 
 if TYPE_CHECKING:
     from ..demo import Gain, Story
@@ -95,7 +95,7 @@ def _fit(words: Words, story: Story, folder: Path, random_state: int) -> None:
         options += ["--schema", "tables/" + FILE]
     command = [*files.values(), *options, "--report", "--out", "run"]
     words.say("")
-    show_indented(words.console, f"$ {shlex.join(['fmtc', 'fit', *command])}", "bold")
+    words.tell(f"$ {shlex.join(['fmtc', 'fit', *command])}", "bold", by=2)
     words.say("")
     waiting = words.console.status("fitting: all hospitals together, each alone, and again without every fifth patient")
     with waiting, contextlib.chdir(folder):  # so that the page tells how to do it again from there

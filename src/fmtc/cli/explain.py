@@ -18,7 +18,7 @@ from rich.text import Text
 
 from .. import tables
 from ..artifacts import labels, runs
-from ..artifacts.files import check_form, new_file, read_json
+from ..artifacts.files import new_file, read_json
 from ..errors import DataError, FileError, listed, plural
 from ..tables.reading import Reading
 from ..wording import FLAGS
@@ -26,7 +26,7 @@ from . import flags
 from .flags import PATH, free_path, given
 from .predict import check_tables, give_table, read_known, silos_of, text_recipe, word_lookup
 from .program import main_group
-from .words import Words, new_console, new_table, show, show_indented
+from .words import Words, new_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -223,7 +223,8 @@ def _write_obs(file: Path, added: pl.DataFrame, out: Path) -> None:
 
 def explain_clusters(words: Words, run: Path, silo_name: str | None, names: dict[int, str]) -> None:
     """Say what the clusters of a run or of one silo are, after giving them new names."""
-    from ..describe import Explanation, empty_clusters_sentence
+    from ..describe import Explanation
+    from ..describe.words import empty_clusters_sentence
 
     explanation = runs.read_explanation(run)
     if explanation is None:
@@ -256,7 +257,7 @@ def explain_clusters(words: Words, run: Path, silo_name: str | None, names: dict
 
 
 def _shares(explanation: Explanation) -> Table:
-    from ..describe import percents_of
+    from ..describe.clusters import percents_of
 
     table = new_table("<silo", ">rows", *(f">{cluster.cluster}" for cluster in explanation.clusters))
     for silo, clusters in explanation.silos.items():
@@ -279,7 +280,7 @@ def show_atlas(words: Words, run: Path) -> None:
 
 def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: Path | None) -> None:
     """Say why a row is in its cluster, and what would change it."""
-    from ..describe import explain_row as why_row
+    from ..describe.reasons import explain_row as why_row
     from ..loading import load_run
 
     model = load_run(run)
@@ -420,12 +421,7 @@ def show_influence(words: Words, run: Path) -> None:
     file = run / "report.json"
     if not file.is_file():
         raise FileError(f"{run} is not the folder of a run: it has no report.json, which says who pulls whom")
-    found = read_json(file, {"trust?": (dict, None)}).get("trust")
-    if found is None:
-        raise FileError(
-            f"{run} does not say who pulls whom: it was written by an older version of fmtc, or by one silo"
-        )
-    check_form(file, found, runs.TRUST, "trust")
+    found = read_json(file, {"trust": runs.TRUST})["trust"]
     if words.give(found):
         return
     lines, rounds, pulls = found["clients"], found["rounds"], found["influence"]
@@ -458,16 +454,15 @@ def show_wire(words: Words) -> None:
     phases = declared((*COMMON, *METHOD.phases))
     if words.give({"letters": LETTERS, "phases": phases}):
         return
-    console = new_console()
     for phase in phases:
-        show(console, Text.assemble((phase["phase"], "bold"), f" ({phase['doing']})"))
+        words.show(Text.assemble((phase["phase"], "bold"), f" ({phase['doing']})"))
         for title, fields in (("asked", phase["asks"]), ("answer", phase["answers"])):
             if not fields:
-                show_indented(console, f"{title}: nothing")
+                words.show(f"{title}: nothing", by=2)
             for field in fields:
                 when = "" if field["when"] == "always" else f" ({field['when']})"
                 shape = f", {field['shape']}: {field['what']}{when}"
-                show_indented(console, Text.assemble(f"{title}: ", (field["name"], "bold"), shape))
-                show_indented(console, f"can tell: {field['tells']}", "dim", by=10)
-        console.print()
-    show(console, "In shapes: " + ", ".join(f"{letter} {what}" for letter, what in LETTERS.items()) + ".")
+                words.show(Text.assemble(f"{title}: ", (field["name"], "bold"), shape), by=2)
+                words.show(f"can tell: {field['tells']}", "dim", by=10)
+        words.show("")
+    words.show("In shapes: " + ", ".join(f"{letter} {what}" for letter, what in LETTERS.items()) + ".")

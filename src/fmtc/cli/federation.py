@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..artifacts.runs import is_run
 from ..privacy.floor import Floor
 from ..schema import Schema
 from ..tables.reading import Reading
 from . import flags
-from .flags import PATH, SILO, Course, Output, Waiting, free_path, given
+from .flags import PATH, SILO, Course, Output, Patience, given
 from .program import main_group
 from .settings import bind_bounds, build_model, model_options
 from .words import Words
@@ -24,9 +23,11 @@ kit_option = flags.option("--kit", "kit_path", type=PATH, required=True,
 
 
 @dataclass(frozen=True)
-class Leading(Waiting, Course):
+class Leading(Patience, Course):
     """How a coordinator leads a run."""
 
+    wait: float = given("--wait", type=float, default=600.0, show_default=True,
+                        help="Seconds to wait for silos that are not there.")  # fmt: skip
     no_preflight: bool = given("--no-preflight", is_flag=True, help="Do not compare the silos' columns first.")
     calibrate: bool = given("--calibrate", is_flag=True,
                             help="Let every silo calibrate its model, as `fmtc fit --calibrate`.")  # fmt: skip
@@ -146,42 +147,6 @@ def join(kit_path: Path, taking: Taking, limits: Limits, reading: Reading, words
       fmtc join --kit north --data ours.parquet --out ours --stay --max-runs 2
       fmtc join --kit north --data ours.parquet --out ours --accept-roster 1f0c-77a2-93be-04d5
     """
-    from .asking import ask_roster, at_terminal
+    from .joining import take_part  # loads NVIDIA FLARE
 
-    if taking.hold and not at_terminal():
-        raise click.UsageError("--hold asks before answers leave, and there is no terminal to ask at")
-    from ..runtime.flare.enrol import Roster
-    from ..runtime.flare.kits import Kit
-    from ..runtime.flare.membership import Membership
-    from ..runtime.kitclient import ClientSource
-    from .joining import Joined, look, policy_of
-
-    kit = Kit.read(kit_path, "silo")
-    kit.check()
-    force = taking.force or taking.stay
-    taking = replace(taking, out=free_path(taking.out, force, is_run), force=force)
-    source = ClientSource(
-        kit.name, str(taking.data.resolve()), replace(reading, schema=reading.known_schema()),
-        shown=True, hold=taking.hold, n_clusters=taking.n_clusters, **asdict(limits),
-        rules=asdict(policy_of(taking.rules, kit.path, at_terminal())),
-    )  # fmt: skip
-    with words.warnings_as_notes():
-        size = look(words, source, kit.path)
-    ask_roster(words, kit, Roster.read(kit.startup), taking.accept_roster, dialled=False)
-    plan = kit.plan
-    words.say(f"silo {kit.name!r} of federation {plan.name!r}: {size}; dialling {plan.host}:{plan.port}")
-    with words.console.status("") as status, Membership(kit, source) as member:
-        if taking.discard:
-            member.discard()
-        if member.unfinished:
-            words.say(
-                "the labels of the last run are in the kit; waiting for the coordinator's last word, for at most "
-                f"{plan.lost_after:g} seconds if nobody answers"
-            )
-        joined = Joined(words, member, status, taking)
-        for event in member.watch():
-            joined.hear(event)
-            if joined.done:
-                break
-    if joined.report is not None:
-        words.give(joined.report)
+    take_part(words, kit_path, taking, limits, reading)

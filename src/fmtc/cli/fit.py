@@ -192,7 +192,7 @@ def _studied(words: Words, model: FMTC, results: Sequence[runs.SiloResult]) -> d
 
 def _note_lone(words: Words, model: FMTC) -> None:
     """Name the silos that are like no other, unless a warning of fit has named them."""
-    from ..describe import lone_words
+    from ..describe.words import lone_words
 
     lone = [silo for silo in model.atlas_.lone if not any(repr(silo) in note for note in words.notes)]
     if lone and len(model.silos_) > 1:

@@ -116,14 +116,6 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class Waiting(Patience):
-    """How long a coordinator waits for silos."""
-
-    wait: float = given("--wait", type=float, default=600.0, show_default=True,
-                        help="Seconds to wait for silos that are not there.")  # fmt: skip
-
-
-@dataclass(frozen=True)
 class Asking:
     """Silos of a federation to ask, in place of files."""
 

@@ -1,9 +1,9 @@
-"""What `fmtc join` does with the events of a silo's membership: show them, ask the person, write what a run came to."""
+"""What `fmtc join` does: take part with the rows of a silo, ask its person, and write what a run came to."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,15 @@ from ..protocol.graph.round import ROUND
 from ..protocol.mixture.em import EM
 from ..protocol.private.view import LOOPS
 from ..runtime.driver import RunRecord
-from ..runtime.flare.membership import Membership
+from ..runtime.flare import membership
+from ..runtime.flare.enrol import Roster
+from ..runtime.flare.kits import Kit
 from ..runtime.kitclient import ClientSource, KeptResult
 from ..settings import Privacy
-from .asking import answer_held, ask_roster
-from .federation import Taking
-from .flags import Output
+from ..tables.reading import Reading
+from . import asking
+from .federation import Limits, Taking
+from .flags import Output, free_path
 from .words import Words, note_table, show_run, size_of
 
 SAID = {
@@ -43,6 +46,41 @@ ALONE = (  # labels are written without the coordinator's last word
     "the coordinator's last word about {what} did not come. Labels and model are complete; whether the run converged, "
     "and which clusters other silos share, is not known here"
 )
+
+
+def take_part(words: Words, kit_path: Path, taking: Taking, limits: Limits, reading: Reading) -> None:
+    """Wait for runs and take part in them, until one has ended or, with --stay, for ever."""
+    if taking.hold and not asking.at_terminal():
+        raise click.UsageError("--hold asks before answers leave, and there is no terminal to ask at")
+    kit = Kit.read(kit_path, "silo")
+    kit.check()
+    force = taking.force or taking.stay
+    taking = replace(taking, out=free_path(taking.out, force, runs.is_run), force=force)
+    source = ClientSource(
+        kit.name, str(taking.data.resolve()), replace(reading, schema=reading.known_schema()),
+        shown=True, hold=taking.hold, n_clusters=taking.n_clusters, **asdict(limits),
+        rules=asdict(policy_of(taking.rules, kit.path, asking.at_terminal())),
+    )  # fmt: skip
+    with words.warnings_as_notes():
+        size = look(words, source, kit.path)
+    asking.ask_roster(words, kit, Roster.read(kit.startup), taking.accept_roster, dialled=False)
+    plan = kit.plan
+    words.say(f"silo {kit.name!r} of federation {plan.name!r}: {size}; dialling {plan.host}:{plan.port}")
+    with words.console.status("") as status, membership.Membership(kit, source) as member:
+        if taking.discard:
+            member.discard()
+        if member.unfinished:
+            words.say(
+                "the labels of the last run are in the kit; waiting for the coordinator's last word, for at most "
+                f"{plan.lost_after:g} seconds if nobody answers"
+            )
+        joined = Joined(words, member, status, taking)
+        for event in member.watch():
+            joined.hear(event)
+            if joined.done:
+                break
+    if joined.report is not None:
+        words.give(joined.report)
 
 
 def look(words: Words, source: ClientSource, kit: Path) -> str:
@@ -94,7 +132,7 @@ class Joined:
     taking : Taking
     """
 
-    def __init__(self, words: Words, member: Membership, status: Status, taking: Taking):
+    def __init__(self, words: Words, member: membership.Membership, status: Status, taking: Taking):
         self.words, self.member, self.status, self.taking = words, member, status, taking
         self.report: dict[str, Any] | None = None  # of the last run
         self.done = False
@@ -132,9 +170,9 @@ class Joined:
 
     def _ask(self, event: Mapping[str, Any]) -> None:
         if event["event"] == "held":
-            answer_held(self.words, event, self.member.decide)
+            asking.answer_held(self.words, event, self.member.decide)
         else:
-            ask_roster(self.words, self.member.kit, event["roster"], self.taking.accept_roster)
+            asking.ask_roster(self.words, self.member.kit, event["roster"], self.taking.accept_roster)
 
     def _error(self, event: Mapping[str, Any]) -> None:
         if event.get("kind") == TrustError.__name__ and not self.taking.stay:

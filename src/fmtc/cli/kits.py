@@ -20,7 +20,7 @@ from . import flags
 from .asking import roster_document, show_codes, show_roster
 from .flags import PATH, free_path, given
 from .program import main_group
-from .words import Words, new_table, show, show_indented
+from .words import Words, new_table
 
 if TYPE_CHECKING:
     from ..runtime.flare.doctor import Check
@@ -335,8 +335,8 @@ def doctor(kit_path: Path | None, out: Path, words: Words) -> None:
         ending, style = f"none failed, {plural(warnings, 'warning')}", "yellow"
     if failed:
         ending, style = f"{failed} failed", "bold red"
-    show(words.console, "")
-    show(words.console, f"{plural(len(checks), 'check')}: {ending}", style)
+    words.tell("")
+    words.tell(f"{plural(len(checks), 'check')}: {ending}", style)
     words.give([asdict(check) for check in checks])
     raise click.exceptions.Exit(1 if failed else 0)
 
@@ -348,6 +348,6 @@ def _show(words: Words, check: Check) -> None:
         mark, style = "x" if plain else "✗", "bold red"
     else:
         mark, style = ("!", "yellow") if check.advice else ("+" if plain else "✓", "green")
-    show(words.console, Text.assemble((f"{mark} ", style), (check.name, "bold"), f": {check.found}"))
+    words.tell(Text.assemble((f"{mark} ", style), (check.name, "bold"), f": {check.found}"))
     if check.advice:
-        show_indented(words.console, check.advice, style)
+        words.tell(check.advice, style, by=2)

@@ -17,7 +17,7 @@ from ..advice import Advice, advice_of
 from ..artifacts import runs
 from ..artifacts.files import COUNT, new_folder, read_json, sweep, write_json
 from ..artifacts.locks import held
-from ..describe import held_words
+from ..describe.words import held_words
 from ..errors import ClientError, DifferError, FederationError, UsageError, WriteError, listed
 from ..estimator import FMTC
 from ..protocol.advice import METHOD as ADVICE

@@ -104,6 +104,3 @@ class Rounds:
         elif kind == "round":
             record = RoundRecord.from_dict(event["record"])
             self(record, f", {decimal(record.bytes_up)} up, {decimal(record.bytes_down)} down, {record.seconds:.1f} s")
-
-
-__all__ = ["Rounds"]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
@@ -18,7 +17,7 @@ from ..privacy.budget import BUDGET, Budget
 from ..privacy.ledger import FAILURE, LEDGER, REPLAY, head_of, read_lines, totals, verify
 from .flags import PATH
 from .program import main_group
-from .words import Words, new_console, new_table, show, show_indented
+from .words import Words, new_table
 
 
 @main_group.group(short_help="Show what has left a silo, and verify the record of it.")
@@ -69,11 +68,10 @@ def outbox_show(folder: Path, words: Words) -> None:
     found = [run for path in find_ledgers(folder) for run in _runs(path)]
     if words.give({"folder": str(folder), "runs": found, "bytes": sum(run["bytes"] for run in found)}):
         return
-    console = new_console()
     if not found:
-        show(console, "nothing has left yet")
+        words.show("nothing has left yet")
     for run in found:
-        _show_run(console, run)
+        _show_run(words, run)
 
 
 def _runs(path: Path) -> list[dict[str, Any]]:
@@ -104,18 +102,18 @@ def _about(path: Path, silo: str, run: str, lines: Sequence[Mapping[str, Any]]) 
     }
 
 
-def _show_run(console: Console, run: Mapping[str, Any]) -> None:
-    show(console, Text.assemble(("silo ", ""), (run["silo"], "bold"), ", run ", (run["run"], "bold")))
-    show_indented(console, f"from {_moment(run['first'])} to {_moment(run['last'])}")
-    among = [f"{run[name]} {words}" for name, words in (("replays", "sent again"), ("failures", "errors")) if run[name]]
+def _show_run(words: Words, run: Mapping[str, Any]) -> None:
+    words.show(Text.assemble(("silo ", ""), (run["silo"], "bold"), ", run ", (run["run"], "bold")))
+    words.show(f"from {_moment(run['first'])} to {_moment(run['last'])}", by=2)
+    among = [f"{run[name]} {said}" for name, said in (("replays", "sent again"), ("failures", "errors")) if run[name]]
     more = f" ({', '.join(among)} among them)" if among else ""
-    show_indented(console, f"{plural(run['answers'], 'answer')} with content{more}, {decimal(run['bytes'])} in all")
+    words.show(f"{plural(run['answers'], 'answer')} with content{more}, {decimal(run['bytes'])} in all", by=2)
     table = new_table("<phase", "<field", "<what it is", "<shape", ">times", ">bytes")
     for row in run["sent"]:
         what = row["what"] or "not declared by this version of fmtc"
         table.add_row(row["phase"], row["field"], what, row["shape"], str(row["times"]), f"{row['bytes']:,}")
-    console.print(table)
-    console.print()
+    words.show(table)
+    words.show("")
 
 
 def _moment(time: str) -> str:

@@ -128,11 +128,7 @@ def leaves(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[tu
 
 def _table_of(ctx: click.Context) -> str:
     """The table of a config file that belongs to a command: its words after `fmtc`, with dots."""
-    words: list[str] = []
-    while ctx.parent is not None:
-        words.insert(0, ctx.info_name or "")
-        ctx = ctx.parent
-    return ".".join(words)
+    return ".".join(ctx.command_path.split()[1:])
 
 
 def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:

@@ -23,6 +23,3 @@ def printable(text: str) -> str:
 def tell_interrupted(more: str = "") -> None:
     """Say so on standard error, without any import: the next interrupt may come at once."""
     sys.stderr.write(f"interrupted{more}\n")
-
-
-__all__ = ["printable", "tell_interrupted"]

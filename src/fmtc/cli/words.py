@@ -42,19 +42,13 @@ def new_console(*, stderr: bool = False) -> Console:
     return _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
-def show(console: Console, what: str | Text | Table, style: str = "") -> None:
-    """A line is broken between words on a terminal and nowhere else."""
+def show(console: Console, what: str | Text | Table, style: str = "", by: int = 0) -> None:
+    """A line is broken between words on a terminal and nowhere else; there, space stands before each of its lines."""
     what = Text(what, style) if isinstance(what, str) else what
-    console.print(what, soft_wrap=isinstance(what, Text) and not console.is_terminal)
-
-
-def show_indented(console: Console, line: str | Text, style: str = "", by: int = 2) -> None:
-    """A line with space before it; on a terminal, before every line that it is broken into."""
-    line = Text(line, style) if isinstance(line, str) else line
-    if console.is_terminal:
-        console.print(Padding.indent(line, by))
+    if isinstance(what, Text) and not console.is_terminal:
+        console.print(Text.assemble(by * " ", what), soft_wrap=True)
     else:
-        show(console, Text.assemble(by * " ", line))
+        console.print(Padding.indent(what, by) if by else what)
 
 
 class Words:
@@ -79,24 +73,28 @@ class Words:
             print_json(document)
         return self.as_json
 
-    def show(self, what: str | Text | Table) -> None:
-        """A result on standard output."""
-        show(new_console(), what)
+    def show(self, what: str | Text | Table, style: str = "", by: int = 0) -> None:
+        """A result on standard output, with some space before it."""
+        show(new_console(), what, style, by)
 
-    def say(self, text: str | Text | Table, style: str = "") -> None:
+    def tell(self, what: str | Text | Table, style: str = "", by: int = 0) -> None:
+        """Something to be read in any case."""
+        show(self.console, what, style, by)
+
+    def say(self, what: str | Text | Table, style: str = "", by: int = 0) -> None:
         """One line or table, unless the reader wants quiet."""
         if not self.quiet:
-            show(self.console, text, style)
+            self.tell(what, style, by)
 
     def note(self, text: str) -> None:
         """One line about something worth knowing, kept for the JSON output as well; the same note only once."""
         if text not in self.notes:
             self.notes.append(text)
-            show(self.console, Text.assemble(("note: ", "yellow"), text))
+            self.tell(Text.assemble(("note: ", "yellow"), text))
 
     def fail(self, sentence: str) -> None:
         """Why a command could not do what it was asked for."""
-        show(self.console, Text.assemble(("Error: ", "bold red"), sentence))
+        self.tell(Text.assemble(("Error: ", "bold red"), sentence))
 
     @contextmanager
     def warnings_as_notes(self) -> Iterator[None]:
@@ -148,7 +146,7 @@ def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool, accept_unit
 def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     """The table of a run, how it ended, and where it is; `report` is that of `fmtc.artifacts.runs`."""
     from ..artifacts.runs import OUTBOX, TABLES, of_one_silo
-    from ..describe import empty_clusters_sentence
+    from ..describe.words import empty_clusters_sentence
     from ..schema import FILE as SCHEMA_FILE
 
     words.say(_run_table(report))
@@ -186,7 +184,7 @@ def show_end(words: Words, report: Mapping[str, Any]) -> None:
 def show_names(words: Words, out: Path, of_rows: str) -> None:
     """A line for each cluster of a run that has a name: what it is, and how many rows, such as "of all rows"."""
     from ..artifacts.runs import read_explanation
-    from ..describe import percents_of
+    from ..describe.clusters import percents_of
 
     found = read_explanation(out)
     if found is None:

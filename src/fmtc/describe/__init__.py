@@ -1,23 +1,11 @@
-"""What clusters are, in words: facts first, then how they are worded."""
+"""What clusters are, in words: facts first, then how they are worded. Here is what answers are made of."""
 
-from .atlas import FLAGS, Atlas, AtlasCluster, Feature, draw, draw_models, presence_of
-from .clusters import Cluster, Difference, Explanation, Histogram, explain_silos, percents_of
-from .features import Features, Lookup
-from .reasons import RowExplanation, explain_row
-from .words import (
-    FEW,
-    empty_clusters_sentence,
-    held_words,
-    listing,
-    lone_words,
-    missed_words,
-    percents,
-    strangers_sentence,
-)
+from .atlas import Atlas, AtlasCluster, Feature
+from .clusters import Cluster, Difference, Explanation, Histogram
+from .features import Features
+from .reasons import RowExplanation
 
 __all__ = [
-    "FEW",
-    "FLAGS",
     "Atlas",
     "AtlasCluster",
     "Cluster",
@@ -26,19 +14,5 @@ __all__ = [
     "Feature",
     "Features",
     "Histogram",
-    "Lookup",
     "RowExplanation",
-    "draw",
-    "draw_models",
-    "empty_clusters_sentence",
-    "explain_row",
-    "explain_silos",
-    "held_words",
-    "listing",
-    "lone_words",
-    "missed_words",
-    "percents",
-    "percents_of",
-    "presence_of",
-    "strangers_sentence",
 ]

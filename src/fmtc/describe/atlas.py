@@ -228,7 +228,7 @@ def presence_of(labels: Any, n_clusters: int, least: int = FEW) -> Presence:
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc.describe import presence_of
+    >>> from fmtc.describe.atlas import presence_of
     >>> presence_of(np.repeat([0, 1], [30, 10]), 3)
     (0.75, 0.25, 0.0)
     >>> presence_of(np.repeat([0, 1, 2], [30, 10, 2]), 3)  # not 30/42: the two rows would follow

@@ -19,6 +19,7 @@ from .words import FEW, HASHED, UNMATCHED, both_written, held_words, html_table,
 Array = np.ndarray
 
 CLEAR = 0.5  # standard deviations from which a column is worth a place in the name
+_PLAIN = {"sex", "gender", "species", "country"}  # columns whose levels say what they are
 
 
 @dataclass(frozen=True)
@@ -100,17 +101,11 @@ class Difference(Named):
         more = self.inside > self.outside
         if self.kind == "number":
             return f"{'high' if more else 'low'} {self.column}"
-        what = _level(self.column, self.level)
+        is_plain = self.column.lower() in _PLAIN and len(self.level) > 1
+        what = self.level if is_plain else f"{self.column} {self.level}"
         if more:
             return f"{'mostly' if self.inside >= 0.5 else 'more'} {what}"
         return f"{'hardly any' if self.inside < 0.05 else 'less'} {what}"
-
-
-_PLAIN = {"sex", "gender", "species", "country"}  # columns whose levels say what they are
-
-
-def _level(column: str, level: str) -> str:
-    return level if column.lower() in _PLAIN and len(level) > 1 else f"{column} {level}"
 
 
 @dataclass(frozen=True)
@@ -178,7 +173,8 @@ class Explanation(Document):
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc.describe import Features, explain_silos
+    >>> from fmtc.describe import Features
+    >>> from fmtc.describe.clusters import explain_silos
     >>> X = np.column_stack([np.repeat([150.0, 129.0], 20) + np.tile([-4.0, 4.0], 20), np.tile([1.0, 2.0], 20)])
     >>> print(explain_silos({"all": X}, {"all": np.repeat([0, 1], 20)}, Features(["thalach", "slope"])))
     40 rows, 2 clusters

@@ -41,7 +41,7 @@ def held_words(held: Sequence[str], kept: Mapping[str, str | None] | None = None
 
     Examples
     --------
-    >>> from fmtc.describe import held_words
+    >>> from fmtc.describe.words import held_words
     >>> for sentence in held_words(["north"], {"north": "alone"}).split(". "):
     ...     print(sentence)
     The server capped, set aside or refused what 'north' sent: it is unlike what the other silos sent
@@ -63,11 +63,10 @@ def held_words(held: Sequence[str], kept: Mapping[str, str | None] | None = None
 
 def lone_words(lone: Sequence[str]) -> str:
     """That silos have no cluster in common with any other, in a sentence."""
-    names = ", ".join(map(repr, lone[:5])) + (f" and {len(lone) - 5} more" if len(lone) > 5 else "")
     have, their, them = ("has", "its", "it") if len(lone) == 1 else ("have", "their", "them")
     return (
-        f"{names} {have} no cluster in common with any other silo: {their} clusters are {their} own, and the others "
-        f"can teach {them} little"
+        f"{listed(lone)} {have} no cluster in common with any other silo: {their} clusters are {their} own, and the "
+        f"others can teach {them} little"
     )
 
 
@@ -92,7 +91,7 @@ def empty_clusters_sentence(sizes: Iterable[Sequence[int] | Array], *, all_silos
 
     Examples
     --------
-    >>> from fmtc.describe import empty_clusters_sentence
+    >>> from fmtc.describe.words import empty_clusters_sentence
     >>> empty_clusters_sentence([[30, 12, 0, 0], [20, 0, 0, 0]])
     'clusters 2 and 3 have no rows: fit again with fewer clusters (2 of 4 have rows)'
     >>> empty_clusters_sentence([[30, 12, 0]], all_silos=False)
@@ -120,7 +119,7 @@ def strangers_sentence(sizes: Mapping[str, Array]) -> str:
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc.describe import strangers_sentence
+    >>> from fmtc.describe.words import strangers_sentence
     >>> strangers_sentence({"a": np.array([9, 0]), "b": np.array([8, 0]), "c": np.array([0, 7])}).partition(":")[0]
     "'c' has no cluster in common with any other silo"
     """
@@ -165,7 +164,7 @@ def percents(shares: Sequence[float]) -> list[str]:
 
     Examples
     --------
-    >>> from fmtc.describe import percents
+    >>> from fmtc.describe.words import percents
     >>> percents([0.574, 0.423, 0.003]), percents([1 / 3, 1 / 3, 1 / 3])
     (['58 %', '42 %', '< 1 %'], ['34 %', '33 %', '33 %'])
     """

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from math import ceil
 from typing import Any
 
 import numpy as np
 
+from ..errors import warn_not_converged
 from ..linalg.arrays import Array, asarray_like, cast, double, inner_products, is_tensor, namespace, precision
 from ..linalg.eigen import lanczos_bound, largest_eigenvectors, polar_factor, uniform_noise
 from ..linalg.sparse import affine
@@ -119,13 +119,9 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
 
         V, residual = largest_eigenvectors(deflated, n, n_clusters - known, precision(graph.degree), rng, U)
         if residual > MAX_RESIDUAL:
-            from sklearn.exceptions import ConvergenceWarning
-
-            warnings.warn(
+            warn_not_converged(
                 f"the eigen-solver did not reach a residual of {MAX_RESIDUAL:g} on a graph of {n} rows (best: "
-                f"{residual:.1e}); the embedding starts from there. More neighbours usually help: raise n_neighbors.",
-                ConvergenceWarning,
-                stacklevel=2,
+                f"{residual:.1e}); the embedding starts from there. More neighbours usually help: raise n_neighbors."
             )
         U = xp.concatenate([U, V], axis=1)
     F = cast(nearest_orthonormal(U), L.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import DataError
+from ..errors import DataError, warn_not_converged
 from ..linalg.arrays import Array, cast, column_sums, double, inner_products, is_tensor, namespace
 from ..linalg.solve import cholesky_solver, conjugate_gradients
 
@@ -172,13 +171,9 @@ class RidgeFactors:
         def solve(B: Array) -> Array:
             V, excess = conjugate_gradients(apply, B)
             if excess > 1:
-                from sklearn.exceptions import ConvergenceWarning
-
-                warnings.warn(
+                warn_not_converged(
                     f"conjugate gradients left the residual of a projection {excess:.1g} times above its tolerance: "
-                    "the ridge is very small for these data. Raise `ridge`, or `rho`.",
-                    ConvergenceWarning,
-                    stacklevel=2,
+                    "the ridge is very small for these data. Raise `ridge`, or `rho`."
                 )
             return V
 

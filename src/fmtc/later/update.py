@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..describe import presence_of
+from ..describe.atlas import presence_of
 from ..errors import InputError, listed
 from ..estimator import FMTC
 from ..kernels.lift import RIDGE
@@ -58,7 +58,7 @@ def updated(
         model = models[cid]
         silo = Silo(cid, model.k, replace(settings, view=model.kind))
         known[cid] = commons[model.kind](model, shared, silo)
-        X = open_client(cid, X, replace(settings, view="auto")).X  # checked
+        X = open_client(cid, X, settings).X  # checked
         found[cid] = refit(silo, known[cid], X, (model.personal,))
     return (found, None) if shared is None else _followed(shared, found, known, settings)
 
@@ -105,7 +105,7 @@ def _graph_common(model: GraphModel, shared: GraphShared | None, silo: Silo) -> 
 def _as_common(own: Personal, covariance: Array) -> Common:
     """A silo's own concepts in place of common ones."""
     spread = np.full(len(own.shares), OWN_SPREAD)
-    return Common(own.means, (covariance + covariance.T) / 2, own.shares, own.profiles, spread, 0.0)
+    return Common(own.means, own.shares, own.profiles, (covariance + covariance.T) / 2, spread, 0.0)
 
 
 # ---------------------------------------------------------------------------------------------------------- estimator
@@ -132,10 +132,8 @@ def update(model: FMTC, X: Any, silos: Any, keep_last: int | None) -> FMTC:
             presence[cid] = presence_of(model.labels_[places], model._k)
     sizes = {**before.sizes, **{cid: np.bincount(one.labels, minlength=model._k) for cid, one in found.items()}}
     model._fitted = replace(before, models=models, presence=presence, shared=shared, sizes=sizes, seen=None)
-    common: dict[str, Any] = {}
-    if shared is not None:
-        known = {"consensus": shared.Z, "kappa": shared.mixture and shared.mixture.kappa}
-        common = {name: value for name, value in known.items() if value is not None}
+    known = {"consensus": shared and shared.Z, "kappa": shared and shared.mixture and shared.mixture.kappa}
+    common = {name: value for name, value in known.items() if value is not None}
     why = f"went on from the model of before, with new rows of {listed(rows)}"
     result = RunRecord((), None, why, common=common, why=model.view_reason_, held=model.run_.held, shared=shared)
     model._remember(result, 1, choices={**model.run_.choices, **dict.fromkeys(rows, FEDERATED)})

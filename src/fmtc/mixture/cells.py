@@ -136,12 +136,9 @@ class Cells:
         return tuple((np.concatenate([rows for rows, _ in some]), self._filled_up(some)) for some in groups)
 
     def _filled_up(self, some: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-        cells = np.full((sum(len(rows) for rows, _ in some), max(len(hidden) for _, hidden in some)), self.r)
-        begin = 0
-        for rows, hidden in some:
-            cells[begin : begin + len(rows), : len(hidden)] = hidden
-            begin += len(rows)
-        return cells
+        most = max(len(hidden) for _, hidden in some)
+        each = [np.pad(hidden, (0, most - len(hidden)), constant_values=self.r) for _, hidden in some]
+        return np.repeat(each, [len(rows) for rows, _ in some], axis=0)
 
     @cached_property
     def products(self) -> tuple[np.ndarray, ...]:

@@ -105,7 +105,7 @@ def free_numbers(counts: Array, common: Common, levels: tuple[int, ...]) -> floa
     >>> import numpy as np
     >>> from fmtc.mixture.steps import Common
     >>> from fmtc.mixture.pooling import free_numbers
-    >>> common = Common(np.zeros((2, 3)), np.ones((3, 3)), np.full(2, 0.5), np.zeros((2, 0)), np.ones(2), 0.0)
+    >>> common = Common(np.zeros((2, 3)), np.full(2, 0.5), np.zeros((2, 0)), np.ones((3, 3)), np.ones(2), 0.0)
     >>> free_numbers(np.array([[20.0, 30.0]]), common, ())
     12.0
     """
@@ -183,7 +183,7 @@ def pooled(
         if pool.drift is None and sums.drift[1] > 0:
             drift = float(np.clip(sums.drift[0] / sums.drift[1], *DRIFT))
     means, covariance = sums.mean_rows(common), (covariance + covariance.T) / 2
-    return Common(means, covariance, shares, _profiles(sums, levels), spread, drift)
+    return Common(means, shares, _profiles(sums, levels), covariance, spread, drift)
 
 
 def _spread(sums: Sums) -> Array:

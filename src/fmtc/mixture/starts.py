@@ -195,6 +195,6 @@ def first_common(
     if lam.min(initial=0) < -0.005 * size:  # moments and clusters are not of the same rows: a silo was left out between
         within = (V * np.maximum(lam, 0)) @ V.T
     return Common(
-        np.ascontiguousarray(means[:, :r]), within + 0.01 * size * np.eye(r),
-        (counts + 1) / (n + len(counts)), profiles, np.full(len(counts), FIRST_SPREAD), FIRST_DRIFT,
+        np.ascontiguousarray(means[:, :r]), (counts + 1) / (n + len(counts)), profiles,
+        within + 0.01 * size * np.eye(r), np.full(len(counts), FIRST_SPREAD), FIRST_DRIFT,
     )  # fmt: skip

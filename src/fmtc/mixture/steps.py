@@ -19,26 +19,30 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)
-class Common:
-    """What all silos share.
+class Personal:
+    """Parameters of one silo."""
+
+    means: Array  # k x r
+    shares: Array  # k
+    profiles: Array  # k x L, shares of the levels of all categories, one after the other
+
+
+@dataclass(frozen=True)
+class Common(Personal):
+    """What all silos share: what a silo would have that follows the others in all, and how far silos may be apart.
 
     Parameters
     ----------
-    means : ndarray of shape (k, r)
+    means, shares, profiles
+        As in `Personal`.
     covariance : ndarray of shape (r, r)
-    shares : ndarray of shape (k,)
-    profiles : ndarray of shape (k, L)
-        Shares of the levels of all categories, one after the other.
     spread : ndarray of shape (k,)
         b_j = 1/kappa_j: variance of the silos' means about the common one, in units of the covariance.
     drift : float
         b_0: the same for the shift of a silo as a whole; 0 keeps silos from shifting.
     """
 
-    means: Array
     covariance: Array
-    shares: Array
-    profiles: Array
     spread: Array
     drift: float
 
@@ -57,11 +61,6 @@ class Common:
         """w_j = 1/(1/n_j + b_j), of a silo's mean in the common one; 0 where silos have nothing in common; (k,)."""
         return np.where(np.isinf(self.spread), 0.0, counts / (1 + counts * self.finite))
 
-    @property
-    def as_own(self) -> Personal:
-        """The same as a silo's own parameters."""
-        return Personal(self.means, self.shares, self.profiles)
-
     def ordered(self, order: Array) -> Common:
         """The same with concepts in another order."""
         return replace(
@@ -78,15 +77,6 @@ class Statistics:
     sums: Array  # k x r
     levels: Array  # k x L, counts of the levels of categories
     shift: Array  # r, δ_t
-
-
-@dataclass(frozen=True)
-class Personal:
-    """Parameters of one silo."""
-
-    means: Array  # k x r
-    shares: Array  # k
-    profiles: Array  # k x L
 
 
 @dataclass(frozen=True)

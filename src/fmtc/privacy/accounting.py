@@ -114,6 +114,13 @@ def without_colluders(mu: float, silos: int, tolerated: int, colluding: int) -> 
     return inf if left <= 0 else mu * sqrt((silos - tolerated) / left)
 
 
+def honest(silos: int, colluding: int) -> int:
+    """How many silos are left to hide a record where so many work together; `TrustError` where none is."""
+    if silos <= colluding:
+        raise TrustError(f"{silos} silos cannot hide a record from {colluding} that work together")
+    return silos - colluding
+
+
 # --------------------------------------------------------------------------------------------------- rows enough?
 
 

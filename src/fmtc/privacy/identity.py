@@ -292,17 +292,14 @@ def read_pins(path: Path) -> dict[str, str]:
     """The fingerprints that a client has pinned, by name; empty where there is no file yet."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
+        pins = document.pop("silos", {})
+        fits = not document and isinstance(pins, dict)
+        if not fits or not all(isinstance(pin, str) and _PIN.fullmatch(pin) for pin in pins.values()):
+            raise ValueError("it has one table, [silos], of names and fingerprints of 64 hex digits")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
         raise TrustError(f"{path} is damaged: {error}; restore it, or delete it to be asked about all silos") from None
-    pins = document.get("silos", {})
-    wrong = set(document) - {"silos"} or not isinstance(pins, dict)
-    if wrong or not all(isinstance(pin, str) and _PIN.fullmatch(pin) for pin in pins.values()):
-        raise TrustError(
-            f"{path} is damaged: it has one table, [silos], of names and fingerprints of 64 hex digits; restore it, or "
-            "delete it to be asked about all silos"
-        )
     return dict(pins)
 
 

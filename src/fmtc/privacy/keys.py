@@ -29,6 +29,7 @@ from ..protocol.base import Message, pack, value_digest
 from ..protocol.method import method_of
 from ..protocol.sums.cards import CODE, Card
 from ..protocol.sums.masking import FEWEST, Masked, Masking, encoded, layout_of
+from .accounting import honest
 from .floor import Floor
 from .identity import Identity
 from .noise import draw
@@ -302,14 +303,9 @@ class Keys:
         self, words: Array, phase: Masking, answer: Any, wanted: Mapping[str, float], settings: Any, noise: Noise
     ) -> Array:
         """Words with this client's part of the noise; the last word, which checks the masks, has none."""
-        honest = len(self.names) - settings.privacy.colluding
-        if honest < 1:
-            raise TrustError(
-                f"{len(self.names)} silos cannot hide a record from {settings.privacy.colluding} that work together"
-            )
-        parts = []
+        left, parts = honest(len(self.names), settings.privacy.colluding), []
         for name, value in pack(answer).items():
-            spread = wanted[name] / np.sqrt(honest) * 2.0**phase.inner.fraction
+            spread = wanted[name] / np.sqrt(left) * 2.0**phase.inner.fraction
             parts.append(noise(float(spread), int(np.size(value))))
         drawn = np.concatenate([*parts, np.zeros(1, np.int64)]).astype(np.int64)
         return fixed.added(words, fixed.from_integers(drawn, phase.inner.limbs))

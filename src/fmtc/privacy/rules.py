@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..describe import FEW, presence_of
+from ..describe.atlas import presence_of
+from ..describe.words import FEW
 from ..errors import FileError, TrustError, nearest_names
 from ..kernels.centers import row_norms
 from ..kernels.influence import record_influence
@@ -161,10 +162,7 @@ class Shares(Protection):
 
     def covered(self, answer: Any, client: Any, policy: Policy) -> Any:
         """Shares of clusters with few rows are 0; others are then shares of the rest, or small ones would follow."""
-        labels = getattr(client, "labels", None)
-        if labels is None or not hasattr(answer, "shares"):
-            return answer
-        shares = presence_of(labels, len(answer.shares), policy.min_share_rows)
+        shares = presence_of(client.labels, len(answer.shares), policy.min_share_rows)
         return replace(answer, shares=np.array([share or 0.0 for share in shares]))
 
 

@@ -24,7 +24,7 @@ from .base import Answers, Array, Content, Phase, Weights, above, array, number
 from .graph.opening import Hello
 from .graph.state import GraphServer
 from .graph.view import GraphView
-from .state import ClientState, ServerState, become, open_client, refuse_unscaled, stream, with_rows
+from .state import ClientState, ServerState, become, open_client, some_rows, stream, with_rows
 from .units import MOMENTS, RESCALE
 
 ROWS = 1200  # of a client that are looked at, at most
@@ -193,12 +193,10 @@ class Spectrum(Phase):
 
     def reply(self, client: ClientState, ask: Any, settings: AdviceSettings, round_no: int) -> tuple[AdviceClient, Any]:
         """The graph, its lowest eigenvalues and its large parts."""
-        refuse_unscaled(client, settings)
         cid, ks = client.client_id, tuple(int(k) for k in ask.ks)
         rows = with_rows(client, settings).rows
         if rows.shape[0] > ROWS:  # here and not earlier: sums over all rows less sums over some would tell of the rest
-            some = stream(settings.seed, cid, "advice").choice(rows.shape[0], ROWS, replace=False)
-            rows = replace(rows, X=rows.X[np.sort(some)])
+            rows = replace(rows, X=rows.X[some_rows(rows.shape[0], ROWS, settings.seed, cid, "advice")])
         if rows.shape[0] < ROWS_PER_CLUSTER * ks[-1]:
             raise DataError(f"silo {cid!r} has {rows.shape[0]} rows, too few to look for {ks[-1]} clusters")
         graph = build_graph(rows.X, settings.n_neighbors, settings.bandwidth, settings.nonmutual_weight)

@@ -26,7 +26,7 @@ from .home import closed_share
 from .mixture.conclude import CONCLUDE
 from .mixture.state import Counted, MixtureServer
 from .mixture.view import METHOD as MIXTURE
-from .state import ClientState, ServerState, reached, stream
+from .state import ClientState, ServerState, reached, some_rows
 
 # ---------------------------------------------------------------------------------------------------------------- probe
 
@@ -78,7 +78,9 @@ class Probe(Phase):
         entropy = float(-(sizes * np.log(sizes)).sum() / np.log(k)) if k > 1 else 1.0
         shapes, gain = False, 0.0
         try:
-            alone = refit(_plain(client, settings), None, X, units=client.units)
+            # with plain k-means at the end, and with the units of the run, `MIN_GAIN` was chosen
+            silo = Silo(client.client_id, client.k, replace(settings, view="graph", final="kmeans"))
+            alone = refit(silo, None, X, units=client.units)
         except DataError:  # rows that are all equal: they speak for neither view
             pass
         else:
@@ -107,14 +109,7 @@ def _looked_at(client: Counted, settings: Settings, limit: int) -> Array:
     rows = np.arange(client.X.shape[0])
     if client.axes is None:
         rows = np.flatnonzero(~np.isnan(client.X).any(axis=1))
-    if len(rows) > limit:
-        rows = np.sort(stream(settings.seed, client.client_id, "probe").choice(rows, limit, replace=False))
-    return rows
-
-
-def _plain(client: Counted, settings: Settings) -> Silo:
-    """The silo with plain k-means at the end; with it, and with the units of the run, `MIN_GAIN` was chosen."""
-    return Silo(client.client_id, client.k, replace(settings, view="graph", final="kmeans"))
+    return rows[some_rows(len(rows), limit, settings.seed, client.client_id, "probe")]
 
 
 PROBE = Probe()

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..describe import FLAGS
+from ..describe.atlas import FLAGS
 from ..privacy.protection import Protection
-from ..tables.findings import CODES, LIMIT, WIDTH, Kind
+from ..tables.catalogue import CODES
+from ..tables.findings import LIMIT, WIDTH, Kind
 from .base import Array, Content, Nothing, Phase, array, number
 
 # --------------------------------------------------------------------------------------------------------------- survey

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from ..linalg.arrays import to_numpy
 from ..mixture.steps import Common
 from ..refit import GraphCommon, MixtureCommon, Silo, numbered, refit
 from ..settings import Settings
-from .base import Array
+from .base import Array, number
 from .graph.state import Numbered
-from .state import ServerState, stream
+from .state import ServerState, some_rows, stream
 
 # ---------------------------------------------------------------------------------------------------------------- alone
 
@@ -32,7 +33,11 @@ ROWS = 2000  # of a client that are compared
 NEIGHBORS = 5
 
 FEDERATED, ALONE = "federated", "alone"
-WHEN = "with `exit`, or where somebody was held"  # a client is told to compare
+COMPARE = partial(
+    number, "whether the silo compares the common model with one of its own",
+    "That the server has capped, set aside or refused somebody.", kind="flag",
+    when="with `exit`, or where somebody was held",
+)  # fmt: skip
 
 
 def compares(server: ServerState, settings: Settings) -> bool | None:
@@ -99,10 +104,7 @@ def chosen(client: Any, settings: Settings) -> Any:
         alone = refit(silo, None, client.X)
     except DataError:  # its rows alone cannot be clustered
         return replace(client, choice=FEDERATED)
-    n = len(client.labels)
-    rows = np.arange(n)
-    if n > ROWS:
-        rows = np.sort(stream(settings.seed, client.client_id, "exit").choice(n, ROWS, replace=False))
+    rows = some_rows(len(client.labels), ROWS, settings.seed, client.client_id, "exit")
     points = alone.model.scaled(client.X[rows])
     if closed_share(points, client.labels[rows]) >= KEEP * closed_share(points, alone.labels[rows]):
         return replace(client, choice=FEDERATED)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..describe import Atlas, Features, draw
+from ..describe import Atlas, Features
+from ..describe.atlas import draw
 from ..describe.words import SUMMED
 from ..mixture.steps import Common, Personal, packed, unpacked
 from ..models import Frame, GraphModel, Member, MixtureModel, Presence
@@ -20,7 +21,7 @@ from .graph.finish import settle_pool
 from .graph.state import Finished
 from .mixture.em import known_parameters, pool_of
 from .mixture.state import Mixing, MixtureServer, category_levels
-from .state import ServerState, heard
+from .state import ServerState, become, heard
 from .sums.graph import Framed
 from .units import common_lift
 
@@ -31,26 +32,25 @@ def kept(server: Any, settings: Any) -> Shared | None:
     """What is kept of a server after a run of FMTC; None for other methods, and for private runs."""
     if not isinstance(server, Mixing) or not server.client_ids:
         return None
-    best = None if server.mixture is None else server.mixture.best(1)
-    about = {name: getattr(server, name) for name in ("client_ids", "weights", "aside", "scaling", "words")}
-    about |= {"n_clusters": settings.n_clusters, "size": 1.0 if best is None else best.size}
     if isinstance(server, MixtureServer):
-        return _mixture_shared(server, about, settings)
-    if best is not None and best.rounds:
-        about |= {"mixture": best.common(0), "parts": dict(server.parts)}
+        return _mixture_shared(server, settings)
     assert isinstance(server, Finished | Framed)
-    return _graph_shared(server, about, settings)
+    return _graph_shared(server, settings)
 
 
-def _graph_shared(server: Finished | Framed, about: dict[str, Any], settings: Any) -> GraphShared:
+def _graph_shared(server: Finished | Framed, settings: Any) -> GraphShared:
+    best = None if server.mixture is None else server.mixture.best(1)
+    known: dict[str, Any] = {"mixture": None, "parts": {}}
+    if best is not None and best.rounds:
+        known = {"mixture": best.common(0), "parts": dict(server.parts)}
     lift = None
     if server.lifted and server.scaling is not None:
         lift = common_lift(len(server.scaling.stretch), settings)
-    about |= {"lift": lift, "scale": server.scale, "rho": server.rho, "beta": server.beta or 0.0}
-    if isinstance(server, Framed):
-        return GraphShared(**about, reference=server.reference)
-    centers = _mean_centers(server, settings)
-    return GraphShared(**about, has=server.has, centers=centers, W=server.W, Z=server.Z, Y=server.Y)
+    centers = _mean_centers(server, settings) if isinstance(server, Finished) else None
+    return become(
+        server, GraphShared, n_clusters=settings.n_clusters, size=1.0 if best is None else best.size, lift=lift,
+        beta=server.beta or 0.0, centers=centers, **known,
+    )  # fmt: skip
 
 
 def _mean_centers(server: Finished, settings: Any) -> Array | None:
@@ -63,14 +63,16 @@ def _mean_centers(server: Finished, settings: Any) -> Array | None:
     return total / np.maximum(has.sum(axis=0), 1)[:, None]
 
 
-def _mixture_shared(server: MixtureServer, about: dict[str, Any], settings: Any) -> MixtureShared:
+def _mixture_shared(server: MixtureServer, settings: Any) -> MixtureShared:
     best = server.mixture.best(1)
     r = best.means.shape[2]
     axes = None if best.axes is None else np.ascontiguousarray(best.axes[:, :r])
     origin = None if best.origin is None else best.origin[:r]
-    found = MixtureShared(**about, axes=axes, origin=origin, floor=best.floor)
-    common, parts = _ordered(best.common(0), server.parts, best.order, found.levels(settings))
-    return replace(found, mixture=common, parts=parts)
+    common, parts = _ordered(best.common(0), server.parts, best.order, category_levels(axes, settings))
+    return become(
+        server, MixtureShared, n_clusters=settings.n_clusters, size=best.size, axes=axes, origin=origin,
+        floor=best.floor, mixture=common, parts=parts,
+    )  # fmt: skip
 
 
 def _ordered(
@@ -125,7 +127,7 @@ def _mixture(server: MixtureServer, settings: Settings) -> dict[str, Member]:
     common, order = mixture.common(0), mixture.order
     frame = Frame.of(server.scaling, settings.levels, mixture.axes, None)
 
-    def member(own: Personal | Common, presence: Presence | None = None) -> Member:
+    def member(own: Personal, presence: Presence | None = None) -> Member:
         means, shares, profiles = own.means[order], own.shares[order], own.profiles[order]
         return MixtureModel(frame, means, common.covariance, shares, profiles).member(presence)
 

@@ -120,8 +120,7 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
     scaling = None
     if settings.scale == "silo":
         scaling = standardize(moments(expanded(X, settings.levels)), settings.levels)
-    client = ClientState(client_id, X, k, scaling=scaling, device=device)
-    return with_rows(client, settings) if settings.view == "graph" else client
+    return ClientState(client_id, X, k, scaling=scaling, device=device)
 
 
 def _refuse_sizes(client_id: str, X: Any, entries: Array) -> None:
@@ -158,6 +157,7 @@ def with_rows(client: ClientState, settings: Settings) -> Ready:
     """The client with the rows of its graph; nothing to do if it has them."""
     if isinstance(client, Ready):
         return client
+    refuse_unscaled(client, settings)
     scaling = client.scaling
     # for a mixture only: the graph's rows are those of view="graph"
     if settings.scale in ("auto", "none") and scaling is not None and scaling.is_shift and client.lift is None:
@@ -228,6 +228,13 @@ def input_rows(client: ClientState) -> Any:
 def stream(seed: int, client_id: str, purpose: str) -> np.random.Generator:
     """One random stream per client and purpose: order, threads and new clients do not matter."""
     return np.random.default_rng([seed, crc32(client_id.encode()), crc32(purpose.encode())])
+
+
+def some_rows(n: int, most: int, seed: int, client_id: str, purpose: str) -> Array:
+    """Numbers of all rows or, where there are more than `most`, of so many drawn ones, in order."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(stream(seed, client_id, purpose).choice(n, most, replace=False))
 
 
 # --------------------------------------------------------------------------------------------------------------- server

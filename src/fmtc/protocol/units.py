@@ -23,7 +23,7 @@ from .base import Answers, Array, Content, Nothing, Phase, above, array, number
 from .choice import by_columns
 from .graph.state import Embedded
 from .mixture.state import Tallied
-from .state import ClientState, ServerState, become, set_aside, shared_width, with_rows
+from .state import ClientState, ServerState, become, set_aside, shared_width
 
 # -------------------------------------------------------------------------------------------------------------- moments
 
@@ -257,10 +257,7 @@ class Rescale(Phase):
                 raise RefusedError("the server wants to lift columns in a run that does not lift them")
             lift = common_lift(d, settings)
         saved = next((kind for kind in (Embedded, Tallied) if isinstance(client, kind)), ClientState)
-        client = become(client, saved, scaling=units, lift=lift)
-        if settings.view == "graph" and saved is ClientState:
-            client = with_rows(client, settings)
-        return client, Nothing()
+        return become(client, saved, scaling=units, lift=lift), Nothing()
 
 
 def common_lift(d: int, settings: Settings) -> Lift:

@@ -14,8 +14,7 @@ import numpy as np
 from ..artifacts import runs
 from ..artifacts.files import jsonable
 from ..artifacts.models import current_settings
-from ..describe import FEW, percents
-from ..describe.words import html_table
+from ..describe.words import FEW, html_table, percents
 from ..tables import Silo
 from .page import needs_jinja, write_page
 from .rows import POINTS, study
@@ -74,7 +73,8 @@ def write_report(
     F = getattr(model, "embedding_", None)
     fitted_on = F is not None and np.array_equal(model.labels_, flat)  # its own rows
     embeddings = [np.asarray(F)[places[name]] if fitted_on else None for name in rows]
-    model = _with_plain_rows(model)
+    model = copy(model)
+    model.__dict__.pop("feature_names_in_", None)  # names have been compared, and rows have none
     results = runs.results(model, tables, POINTS, labels=[flat[places[name]] for name in rows])
     seconds = float(sum(record.seconds for record in model.run_.rounds))
     report = runs.report(model, results, files=[], as_published=False, seconds=seconds, notes=[])
@@ -89,13 +89,6 @@ def write_report(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_page(summary_of(run), path)
     return path
-
-
-def _with_plain_rows(model: FMTC) -> FMTC:
-    """The same model for rows without column names, which have been compared."""
-    plain = copy(model)
-    plain.__dict__.pop("feature_names_in_", None)
-    return plain
 
 
 SHOWN = 50  # silos in a notebook

@@ -14,7 +14,7 @@ import numpy as np
 from rich.filesize import decimal
 
 from ..artifacts.files import write_file
-from ..describe import percents
+from ..describe.words import percents
 
 PAGE = "report.html"
 HERE = Path(__file__).parent

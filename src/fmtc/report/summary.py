@@ -12,7 +12,9 @@ import numpy as np
 
 from ..artifacts.files import jsonable
 from ..artifacts.runs import of_one_silo
-from ..describe import Atlas, Cluster, Explanation, Histogram, empty_clusters_sentence, percents_of
+from ..describe import Atlas, Cluster, Explanation, Histogram
+from ..describe.clusters import percents_of
+from ..describe.words import empty_clusters_sentence
 from ..estimator import FMTC
 from ..protocol.base import LETTERS
 from ..settings import SHARED, Graph
@@ -75,7 +77,8 @@ def summary_of(run: Run) -> dict[str, Any]:
     sizes = [line["cluster_sizes"] for line in report["silos"]] if run.model is not None else [[1]]
     empty = empty_clusters_sentence(sizes, all_silos=not own)
     found, clusters = ([], []) if run.explanation is None else _clusters(run.explanation, run.held)
-    silos = _silos(run, clusters)
+    silos, more = _silos(run, clusters), run.details.get("points", {})
+    letters = {letter for line in report["sent"] for letter in line["shape"].split(" × ")}
     summary = {
         "title": run.title,
         "n_clusters": run.k,
@@ -92,9 +95,9 @@ def summary_of(run: Run) -> dict[str, Any]:
         "history": run.history,
         "atlas": None if run.atlas is None else _atlas(run.atlas),
         "trust": _trust(report["trust"]),
-        "points": _points(run),
+        "points": {name: {**shown, **more.get(name, {})} for name, shown in report.get("projection", {}).items()},
         "sent": report["sent"],
-        "letters": _letters(report["sent"]),
+        "letters": {letter: what for letter, what in LETTERS.items() if letter in letters},
         "seen": _seen(report["trust"]),
         "bytes_up": sum(line["bytes_up"] for line in run.history) if run.history else None,
         "bytes_down": sum(line["bytes_down"] for line in run.history) if run.history else None,
@@ -135,7 +138,7 @@ def _atlas(atlas: Atlas) -> dict[str, Any]:
             "concept": one.id,
             "name": one.name,
             "absent": not one.is_somewhere,
-            "features": [{"what": f.what, "value": f.value, "weight": f.weight} for f in one.top_features],
+            "features": [_taken(feature, "what", "value", "weight") for feature in one.top_features],
             "cells": [
                 {
                     "silo": cid,
@@ -235,35 +238,25 @@ def _clusters(explained: Explanation, held: Collection[str]) -> tuple[list[dict[
 
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:
-    told = ("cluster", "name", "words", "given", "rows", "size", "share")
     differences = [
-        {
-            "what": one.what,
-            "amounts": one.values,
-            "effect": one.effect,
-            "kind": one.kind,
-            "histogram": None if one.histogram is None else _histogram(one.histogram),
-        }
+        _taken(one, "what", "effect", "kind") | {"amounts": one.values, "histogram": _histogram(one.histogram)}
         for one in cluster.differences
     ]
-    return {what: getattr(cluster, what) for what in told} | {"differences": differences}
+    told = _taken(cluster, "cluster", "name", "words", "given", "rows", "size", "share")
+    return told | {"differences": differences}
 
 
-def _histogram(histogram: Histogram) -> dict[str, Any]:
+def _taken(thing: Any, *names: str) -> dict[str, Any]:
+    """Some of what a thing has, by name."""
+    return {name: getattr(thing, name) for name in names}
+
+
+def _histogram(histogram: Histogram | None) -> dict[str, Any] | None:
     """Counts, and what stands below them: first and last value, or the levels."""
-    edges = histogram.edges
-    low, high = (f"{edges[0]:.3g}", f"{edges[-1]:.3g}") if edges else ("", "")
-    counts = {what: getattr(histogram, what) for what in ("inside", "outside", "levels")}
-    return counts | {"low": low, "high": high}
-
-
-# ------------------------------------------------------------------------------------------------------ points
-
-
-def _points(run: Run) -> dict[str, dict[str, Any]]:
-    """Shown rows of each silo: number, cluster, places in the plane and on the map, probability."""
-    more = run.details.get("points", {})
-    return {name: {**shown, **more.get(name, {})} for name, shown in run.report.get("projection", {}).items()}
+    if histogram is None:
+        return None
+    low, high = (f"{edges[0]:.3g}", f"{edges[-1]:.3g}") if (edges := histogram.edges) else ("", "")
+    return _taken(histogram, "inside", "outside", "levels") | {"low": low, "high": high}
 
 
 # ---------------------------------------------------------------------------------------------------- settings
@@ -284,12 +277,6 @@ def _settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     if settings["as_published"]:
         found.append({"of": "FMTC", "name": "as_published", "value": True, "changed": True})
     return found
-
-
-def _letters(sent: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What the letters stand for that occur in the shapes of what was sent."""
-    used = {letter for line in sent for letter in line["shape"].split(" × ")}
-    return {letter: what for letter, what in LETTERS.items() if letter in used}
 
 
 _MODES = {

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal
 
-from ..describe import FEW, Cluster, held_words, listing, percents
+from ..describe import Cluster
+from ..describe.words import FEW, held_words, listing, percents
 from ..errors import plural
 from .run import Run
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..errors import SHOWN, joined, listed
+from ..errors import joined, listed
 from ..schema import CATEGORY
 from ..wording import PARAMETERS, Wording
-from .findings import ALIKE, ERROR, LIMIT, NAMED, NOTE, Finding, Unit, bounded, nearest_unit
-from .guess import CONSTANT, IDENTIFIER, Judged
+from .findings import ALIKE, CONSTANT, ERROR, IDENTIFIER, LIMIT, NAMED, NOTE, Finding, Unit, bounded, nearest_unit
 
 if TYPE_CHECKING:
     from .columns import Columns
+    from .guess import Judged
 
 # ------------------------------------------------------------------------------------------------ one column or row
 
@@ -115,10 +115,9 @@ def constants_of(where: Mapping[str, Sequence[str]], n_silos: int) -> str:
     """A sentence about columns with one value, and the silos where this is so; empty if there are none."""
     among = {name: "every silo" if len(silos) == n_silos else ", ".join(silos) for name, silos in where.items()}
     shown = [name if n_silos == 1 else f"{name} ({among[name]})" for name in where]
-    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    said = "with one value or none in all rows of a silo, which cannot help there"
     count = f"{len(shown)} column{'s' if len(shown) != 1 else ''}"
-    return f"{count} {said}: {', '.join(shown[:SHOWN])}{more}" if shown else ""
+    said = "with one value or none in all rows of a silo, which cannot help there"
+    return f"{count} {said}: {joined(shown)}" if shown else ""
 
 
 # ------------------------------------------------------------------------------------------------ what was decided
@@ -166,16 +165,19 @@ def questions_about(
     for name, asked in judged.questioned().items():
         if asked not in kinds:
             continue
-        keep = wording.way("as_types", f"{judged.guesses[name].kind}:{name}", column=name)
-        ways = [f"omit it{wording.way('drop', name, column=name)}"]
+        omit, divide, leave, keep = (
+            f"{what}{wording.way(option, value, column=name)}"
+            for what, option, value in (
+                ("omit it", "drop", name),
+                ("divide rows by it", "silo_column", name),
+                ("leave it out", "label_column", name),
+                ("keep it", "as_types", f"{judged.guesses[name].kind}:{name}"),
+            )
+        )
+        what, ways = f"does {name!r} name silos?", [omit] if joining else [divide, omit]
         if asked == "answer":
-            ways = [f"leave it out{wording.way('label_column', name, column=name)}"]
-        elif not joining:
-            ways.insert(0, f"divide rows by it{wording.way('silo_column', name, column=name)}")
-        if wording.of_files and not joining:
-            ways.append(f"keep it{keep}")
-        *first, last = ways
-        what = f"is {name!r} the answer?" if asked == "answer" else f"does {name!r} name silos?"
+            what, ways = f"is {name!r} the answer?", [leave]
+        *first, last = [*ways, keep] if wording.of_files and not joining else ways
         lines.append(f"{what} It is clustered on: {', '.join([*first, f'or {last}'] if first else [last])}")
     return lines
 
@@ -206,10 +208,9 @@ FORMS = ("a table with column names", "a dense matrix without column names", "a 
 
 @dataclass(frozen=True)
 class _Group:
-    """Findings about one silo that make one sentence, as they have the code and the number of it in common."""
+    """Findings about one silo that make one sentence."""
 
-    number: float
-    findings: list[Finding]
+    findings: Sequence[Finding]
     columns: Mapping[str, Columns]
     wording: Wording
 
@@ -218,16 +219,16 @@ class _Group:
         return self.findings[0]
 
     @property
+    def number(self) -> float:
+        return self.first.number
+
+    @property
     def name(self) -> str | int:
         return _name(self.columns, self.first.silo, self.first.column)
 
     @property
-    def here(self) -> dict[int, str]:
-        return {f.column: _called(self.columns, f.silo, f.column) for f in self.findings}
-
-    @property
     def listed(self) -> str:
-        return joined(list(self.here.values()))
+        return joined([self.here(f) for f in self.findings])
 
     @property
     def there(self) -> str:
@@ -237,9 +238,12 @@ class _Group:
     def counted(self) -> str:
         return self.each(lambda f: f"({f.number:,.0f})")
 
+    def here(self, finding: Finding) -> str:
+        return _called(self.columns, finding.silo, finding.column)
+
     def each(self, said: Callable[[Finding], str], separator: str = ", ") -> str:
         """The columns, and something about each."""
-        return joined([f"{self.here[f.column]} {said(f)}" for f in self.findings], separator)
+        return joined([f"{self.here(f)} {said(f)}" for f in self.findings], separator)
 
     def stops(self, advice: str) -> str:
         """What to do, where the findings stop a run."""
@@ -250,6 +254,47 @@ class _Group:
         return self.stops(f" Most of its columns differ so: {advice}, {allowed}")
 
 
+def _text_sentence(group: _Group) -> str:
+    if isinstance(group.name, str):
+        return words_of(group.columns[group.first.silo].doubt(group.first.column), group.wording)
+    why = "others have numbers there" if group.number else "only numbers can be clustered"
+    return (
+        f"has cells that are no numbers in {group.listed}, but {why}: convert them to numbers, omit "
+        f"them{group.wording.way('drop')}, or give all silos a schema"
+    )
+
+
+def _spelling_sentence(group: _Group) -> str:
+    def there(f: Finding) -> str:
+        return f" for {_called(group.columns, f.other, f.place)}" if f.other in group.columns else ""
+
+    shown = joined([group.here(f) + there(f) for f in group.findings])
+    return f"spells names differently (case, blanks or punctuation): {shown}"
+
+
+def _order_sentence(group: _Group) -> str:
+    places = group.each(lambda f: f"is column {f.column}, there {f.place}", "; ")
+    effect = "a federation uses columns as they are, so give all silos the same order"
+    if group.first.severity == NOTE:
+        effect = "a run on files reorders them, a federation does not"
+    return f"has its columns in another order than the others ({places}): {effect}"
+
+
+def _unit_sentence(group: _Group) -> str:
+    unit, number = unit_of(group.number, group.here(group.first)), group.number
+    turned = number < 0 if unit.shift and unit.factor == 1 else number < 1
+    there, here = (unit.here, unit.there) if turned else (unit.there, unit.here)
+    guess = f"{group.listed}: {here} for {there}{f' ({unit.of})' if unit.of else ''}?"
+    if unit.factor == -1:
+        said = f"of the same magnitude as the others but of the other sign in {group.listed}"
+    elif unit.shift:
+        said = f"like the others' in another unit in {guess}"
+    else:
+        said = f"{_times(1 / unit.factor if turned else unit.factor)} the others' in {guess}"
+    return f"has values {said}{group.most(f'multiply them by {1 / bounded(number):.4g}')}"
+
+
+# What a comparison can find. The position here is the number of a code on the wire.
 SENTENCES: dict[str, Callable[[_Group], str]] = {
     "form": lambda g: f"is {FORMS[int(g.number)]}, unlike the others ({FORMS[g.first.place]}): save all in one form",
     "few rows": lambda g: f"has {g.number:.0f} row{'s' if g.number != 1 else ''}, but needs at least {g.first.place}",
@@ -259,17 +304,14 @@ SENTENCES: dict[str, Callable[[_Group], str]] = {
     "extra": lambda g: (
         f"has {g.listed}, which {'no other silo has' if g.number == 1 else f'only {g.number:.0f} silos have'}"
     ),
-    "spelling": lambda g: f"spells names differently (case, blanks or punctuation): {_spellings(g)}",
+    "spelling": _spelling_sentence,
     "no name": lambda g: words_of(Finding.of_column("no name", ""), g.wording),
-    "text": lambda g: _text_sentence(g),
+    "text": _text_sentence,
     "empty": lambda g: f"has no value at all in {g.listed}{g.stops(': omit the column everywhere')}",
     "missing": lambda g: f"has missing values in {g.counted}{g.stops(': fill them, or omit those rows or columns')}",
     "infinite": lambda g: f"has values that are infinite or above {LIMIT:.0e} in {g.counted}: replace them",
-    "order": lambda g: _order_sentence(g),
-    "unit": lambda g: (
-        _unit_sentence(unit_of(g.number, g.here[g.first.column]), g.number, g.listed)
-        + g.most(f"multiply them by {1 / bounded(g.number):.4g}")
-    ),
+    "order": _order_sentence,
+    "unit": _unit_sentence,
     "scale": lambda g: (
         f"has values of another magnitude than the others in {g.each(lambda f: f'({_times(f.number)})')}: another unit?"
         + g.most("bring them to the units of the others")
@@ -288,6 +330,10 @@ SENTENCES: dict[str, Callable[[_Group], str]] = {
     "negatives": lambda g: (
         f"has values below 0 in {g.counted}, but the others have none: codes for missing values, or another sign?"
     ),
+    "constant": lambda g: (
+        f"has the same value in all rows of {'every silo' if g.number else 'this silo'} in {g.listed}, which "
+        "cannot help there"
+    ),
     "levels": lambda g: (
         f"has other levels in {g.listed}, or takes it for something else: give all silos the same schema"
     ),
@@ -296,12 +342,8 @@ SENTENCES: dict[str, Callable[[_Group], str]] = {
         f"{g.wording.option('id_column')}, omit it{g.wording.way('drop')}, or say in a schema that it is a number"
     ),
     "dominant": lambda g: words_of(Finding.of_column("dominant", g.name, share=g.number), g.wording),
-    "constant": lambda g: (
-        f"has the same value in all rows of {'every silo' if g.number else 'this silo'} in {g.listed}, which "
-        "cannot help there"
-    ),
 }
-_COUNTS = ("missing", "infinite", "negatives", "scale", "shift")  # of each column its own number
+CODES = tuple(SENTENCES)
 
 
 def explain(
@@ -336,19 +378,21 @@ def explain(
     >>> explain(found, "north", {"north": Columns(pl.DataFrame({"height": [170.0], "dose": [None]}))})
     ["has missing values in 'dose' (3): fill them, or omit those rows or columns"]
     """
-    known = columns or {}
-    grouped: dict[tuple[Any, ...], list[Finding]] = {}
+    known, groups = columns or {}, dict[Hashable, list[Finding]]()
     for f in findings:
         if f.silo == silo and severity in (None, f.severity):
-            number: float = 0.0 if f.code in _COUNTS else f.number
-            kind: Any = None
-            name = _name(known, silo, f.column)
-            if f.code == "text":
-                number, kind = bool(number), name if isinstance(name, str) else None
-            if f.code == "unit":
-                kind = unit_of(number, called(name))
-            grouped.setdefault((f.severity, f.code, number, kind), []).append(f)
-    return [SENTENCES[key[1]](_Group(key[2], group, known, wording)) for key, group in grouped.items()]
+            groups.setdefault((f.severity, f.code, _in_common(f, known)), []).append(f)
+    return [SENTENCES[group[0].code](_Group(group, known, wording)) for group in groups.values()]
+
+
+def _in_common(finding: Finding, columns: Mapping[str, Columns]) -> Hashable:
+    """What findings of one code have in common that make one sentence."""
+    if finding.code in ("missing", "infinite", "negatives", "scale", "shift"):  # of each column its own number
+        return None
+    number, name = finding.number, _name(columns, finding.silo, finding.column)
+    if finding.code == "text":
+        return name if isinstance(name, str) else bool(number)
+    return (number, unit_of(number, called(name))) if finding.code == "unit" else number
 
 
 def _name(columns: Mapping[str, Columns], silo: str, place: int) -> str | int:
@@ -360,31 +404,6 @@ def _called(columns: Mapping[str, Columns], silo: str, place: int) -> str:
     return called(_name(columns, silo, place))
 
 
-def _text_sentence(group: _Group) -> str:
-    if isinstance(group.name, str):
-        return words_of(group.columns[group.first.silo].doubt(group.first.column), group.wording)
-    why = "others have numbers there" if group.number else "only numbers can be clustered"
-    return (
-        f"has cells that are no numbers in {group.listed}, but {why}: convert them to numbers, omit "
-        f"them{group.wording.way('drop')}, or give all silos a schema"
-    )
-
-
-def _spellings(group: _Group) -> str:
-    def there(f: Finding) -> str:
-        return f" for {_called(group.columns, f.other, f.place)}" if f.other in group.columns else ""
-
-    return joined([group.here[f.column] + there(f) for f in group.findings])
-
-
-def _order_sentence(group: _Group) -> str:
-    places = group.each(lambda f: f"is column {f.column}, there {f.place}", "; ")
-    effect = "a federation uses columns as they are, so give all silos the same order"
-    if group.first.severity == NOTE:
-        effect = "a run on files reorders them, a federation does not"
-    return f"has its columns in another order than the others ({places}): {effect}"
-
-
 def unit_of(number: float, name: str) -> Unit:
     """The unit of a finding: among those whose factors are much alike, the one that the column is named after."""
     unit = nearest_unit(number)
@@ -394,17 +413,6 @@ def unit_of(number: float, name: str) -> Unit:
     near = {u: abs(abs(math.log(number)) - math.log(u.factor)) for u in NAMED if u.factor > 1 and not u.shift}
     known = [u for u, off in near.items() if off < ALIKE and any(word.startswith(u.names) for word in words)]
     return min(known, default=unit, key=lambda unit: near[unit])
-
-
-def _unit_sentence(unit: Unit, number: float, listed: str) -> str:
-    if unit.factor == -1:
-        return f"has values of the same magnitude as the others but of the other sign in {listed}"
-    turned = number < 0 if unit.shift and unit.factor == 1 else number < 1
-    there, here = (unit.here, unit.there) if turned else (unit.there, unit.here)
-    guess = f"{here} for {there}{f' ({unit.of})' if unit.of else ''}?"
-    if unit.shift:
-        return f"has values like the others' in another unit in {listed}: {guess}"
-    return f"has values {_times(1 / unit.factor if turned else unit.factor)} the others' in {listed}: {guess}"
 
 
 def _times(number: float) -> str:

@@ -15,8 +15,8 @@ import scipy.sparse as sp
 from ..errors import DataError
 from ..schema import Schema, is_number, is_text, numbers_in
 from .catalogue import done_with, questions_about
-from .findings import Finding, Kind
-from .guess import CONSTANT, IDENTIFIER, odd
+from .findings import CONSTANT, IDENTIFIER, Finding, Kind
+from .guess import odd
 from .parts import Part, judged_parts, open_files
 from .reading import Reading
 

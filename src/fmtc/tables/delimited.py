@@ -8,10 +8,10 @@ import re
 from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from io import StringIO
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -25,26 +25,12 @@ _DECIMAL_COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d*),\d*([eE][+-]?\d+)?$"
 _THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """How a text file is laid out."""
 
     separator: str
     n_comments: int  # lines before the header that begin with #
-    header: tuple[str, ...]  # cells of the first line that is not a comment
-    named: bool  # whether that line holds names
-
-    @property
-    def first_line(self) -> int:
-        """Number of the line of the first row, counted from 1."""
-        return self.n_comments + (2 if self.named else 1)
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        if not self.named:
-            return [f"column_{place}" for place in range(1, len(self.header) + 1)]
-        return [name.strip() for name in self.header]
+    header: list[str]  # cells of the first line that is not a comment
 
 
 def read_delimited(path: Path, content: bytes, suffix: str, reading: Reading) -> pl.DataFrame:
@@ -60,14 +46,11 @@ def read_delimited(path: Path, content: bytes, suffix: str, reading: Reading) ->
     reading : Reading
         Whether the first line holds names; None: it must, and a line of numbers is refused.
     """
-    layout = layout_of(path, content, suffix, reading)
-    names = layout.names
-    if not any(names):
-        raise DataError(f"{path} has no header; its first line must name the columns")
-    check_names(path, names)
+    layout = layout_of(path, content, suffix)
+    names = column_names(path, "line", layout.header, reading)
     try:
         frame = pl.read_csv(
-            content, separator=layout.separator, infer_schema=False, has_header=layout.named,
+            content, separator=layout.separator, infer_schema=False, has_header=reading.header is not False,
             skip_lines=layout.n_comments,
         )  # fmt: skip
     except pl.exceptions.PolarsError:
@@ -87,23 +70,28 @@ def read_delimited(path: Path, content: bytes, suffix: str, reading: Reading) ->
     return frame
 
 
-def check_names(path: Path, names: list[str]) -> None:
-    """Refuse two columns of one name."""
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise DataError(f"{path} has more than one column called {listed(twice)}; column names must be unique")
+def column_names(path: Path, kind: str, cells: Sequence[str], reading: Reading) -> list[str]:
+    """Names of columns: the cells of the first line of a file, or numbers where it is known to hold none.
 
-
-def check_header(path: Path, kind: str, cells: Sequence[str], reading: Reading) -> None:
-    """Refuse a first line that looks like a row, unless it is known whether there is a header."""
+    A line that looks like a row is refused, unless it is known that there is a header.
+    """
+    names = [cell.strip() for cell in cells]
+    if reading.header is False:
+        names = [f"column_{place}" for place in range(1, len(cells) + 1)]
     if reading.header is None and _is_row(cells):
         shown = ", ".join(cells[:4]) + (", …" if len(cells) > 4 else "")
         raise DataError(
             f"{path} seems to have no header: its first {kind} is {shown}. Write the names of the columns there, or "
             f"say that it has none ({reading.wording.option('header')})."
         )
+    if not any(names):
+        raise DataError(f"{path} has no header; its first {kind} must name the columns")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"{path} has more than one column called {listed(twice)}; column names must be unique")
+    return names
 
 
-def layout_of(path: Path, content: bytes, suffix: str, reading: Reading) -> Layout:
+def layout_of(path: Path, content: bytes, suffix: str) -> Layout:
     """How a text file is laid out, as its first lines show."""
     try:
         text = getincrementaldecoder("utf-8-sig")().decode(content[: 2**20])  # its last sign may be cut
@@ -112,41 +100,27 @@ def layout_of(path: Path, content: bytes, suffix: str, reading: Reading) -> Layo
     lines = list(islice(StringIO(text, newline=""), 20 * _SAMPLE))
     marked = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
     separators = dict.fromkeys((SEPARATORS[suffix], *",;\t|"))
-    chosen = max((_Under(one, _cells(lines[marked:], one)) for one in separators), key=lambda under: under.rank)
-    if marked and chosen.follows(lines[marked - 1]):
+    separator = max(separators, key=lambda one: _rank(_cells(lines[marked:], one)))
+    if marked and _is_header(lines[marked - 1], _cells(lines[marked:], separator), separator):
         marked -= 1
-        chosen = _Under(chosen.separator, _cells(lines[marked:], chosen.separator))
-    cells = tuple(chosen.rows[0]) if chosen.rows else ()
-    check_header(path, "line", cells, reading)
-    return Layout(chosen.separator, marked, cells, reading.header is not False)
+    header = next(iter(_cells(lines[marked:], separator)), [])
+    return Layout(separator, marked, header)
 
 
-@dataclass(frozen=True)
-class _Under:
-    """The first rows of a file under the assumption of a separator."""
+def _rank(rows: list[list[str]]) -> tuple[bool, float]:
+    """Whether there is more than one column, and nearly all rows have a cell for each; and the share of numbers."""
+    header, *rows = rows or [[]]
+    if len(header) < 2 or not rows or sum(len(row) == len(header) for row in rows) < 0.8 * len(rows):
+        return False, 0.0
+    cells = [cell for row in rows for cell in row]
+    return True, sum(_NUMBER.fullmatch(cell) is not None for cell in cells) / max(1, len(cells))
 
-    separator: str
-    rows: list[list[str]]
 
-    @property
-    def fits(self) -> bool:
-        """Whether there is more than one column, and nearly all rows have a cell for each."""
-        header, *rows = self.rows or [[]]
-        return len(header) > 1 and bool(rows) and sum(len(row) == len(header) for row in rows) >= 0.8 * len(rows)
-
-    def follows(self, comment: str) -> bool:
-        """Whether a line with # above is the header itself: then it has as many cells, and numbers follow."""
-        above = _cells([comment], self.separator)
-        first, second = [*self.rows[:2], [], []][:2]
-        plain = not any(map(_NUMBER.fullmatch, first)) and any(map(_NUMBER.fullmatch, second))
-        return bool(above) and len(above[0]) == len(first) and not plain
-
-    @property
-    def rank(self) -> tuple[bool, float]:
-        """Whether it fits, and the share of cells that are numbers."""
-        cells = [cell for row in self.rows[1:] for cell in row]
-        plain = [cell for cell in cells if _NUMBER.fullmatch(cell)]
-        return self.fits, len(plain) / max(1, len(cells)) if self.fits else 0.0
+def _is_header(comment: str, rows: list[list[str]], separator: str) -> bool:
+    """Whether a line with # above the rows is the header itself: it has as many cells, and numbers follow."""
+    first, second = [*rows[:2], [], []][:2]
+    named = not any(map(_NUMBER.fullmatch, first)) and any(map(_NUMBER.fullmatch, second))
+    return not named and [len(above) for above in _cells([comment], separator)] == [len(first)]
 
 
 def _cells(lines: list[str], separator: str) -> list[list[str]]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 ERROR, NOTE = "error", "note"
+IDENTIFIER, CONSTANT, UNCLEAR = "identifier", "constant", "unclear"  # what columns are, besides numbers and categories
 SMALLEST = 10  # no sum over fewer values than this leaves a silo
 LIMIT = 1e148  # larger values cannot be squared and summed
 
@@ -28,30 +29,6 @@ class Kind(IntEnum):
     IDENTIFIERS = 7
 
 
-# What can be found; the position in this list is the number of a code on the wire.
-CODES = (
-    "form",  # another kind of file
-    "few rows",
-    "lacks",  # a column that others have
-    "extra",  # a column that others lack
-    "spelling",  # the same name except for case, blanks and punctuation
-    "no name",
-    "text",  # or anything else that is not a number
-    "empty",  # no value in any row
-    "missing",
-    "infinite",
-    "order",  # columns in another order
-    "unit",  # a known factor between here and the others
-    "scale",  # a large factor
-    "shift",  # far above or below
-    "standardised",  # mean 0 and standard deviation 1 either here or there
-    "coding",  # two consecutive integers, but not those of the others
-    "negatives",  # values below 0 only here
-    "constant",
-    "levels",  # of a category, not those of the others
-    "identifier",
-    "dominant",  # nearly all of the variance
-)
 WIDTH = 5  # numbers in a finding on the wire: code, whether an error, column, place, number
 
 
@@ -64,7 +41,7 @@ class Finding:
     silo : str
         The silo that it is about; empty for all.
     code : str
-        One of `CODES`, of a comparison of silos, or of `catalogue.DOUBTS`.
+        One of `catalogue.CODES`, of a comparison of silos, or of `catalogue.DOUBTS`.
     severity : {"error", "note"}
         Of a comparison.
     column : int or str

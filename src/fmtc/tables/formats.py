@@ -7,11 +7,11 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
@@ -21,12 +21,11 @@ from rich.filesize import decimal
 
 from ..errors import DataError, listed
 from .annotated import as_numbers, read_h5ad
-from .delimited import SEPARATORS, check_header, check_names, layout_of, read_delimited
+from .delimited import SEPARATORS, column_names, layout_of, read_delimited
 from .reading import Reading
 
 LINES = (".jsonl", ".ndjson")
 ARROW = (".arrow", ".feather", ".ipc")
-EXTENSIONS = (*SEPARATORS, *LINES, ".xlsx", ".parquet", *ARROW, ".npy", ".npz", ".h5ad")
 PACKED = (*SEPARATORS, *LINES)  # may be compressed: .csv.gz
 INFLATED = 2**30  # bytes that any archive may need in memory
 INFLATION = 100  # a larger archive may need this many times its own size
@@ -46,14 +45,7 @@ def read_file(path: Path, reading: Reading | None = None) -> Any:
     reading, suffix = reading or Reading(), suffix_of(path)
     _check_readable(path, suffix)
     try:
-        if suffix in SEPARATORS:
-            content: Any = read_delimited(path, _content(path), suffix, reading)
-        elif suffix == ".h5ad":
-            content = read_h5ad(path, reading, _check_memory)
-        elif suffix == ".xlsx":
-            content = _read_sheet(path, reading)
-        else:
-            content = _READERS[suffix](path)
+        content = _READERS[suffix](path, reading)
     except (ImportError, DataError):
         raise
     except (Exception, pl.exceptions.PanicException) as error:  # whatever NumPy, SciPy, zlib and Polars raise
@@ -123,15 +115,20 @@ def line_of(path: Path, row: int, reading: Reading) -> str:
         Counted from 0.
     reading : Reading
     """
-    suffix = suffix_of(path)
-    first = layout_of(path, _content(path), suffix, reading).first_line if suffix in SEPARATORS else 1
+    suffix, first = suffix_of(path), 1
+    if suffix in SEPARATORS:
+        first += layout_of(path, _content(path), suffix).n_comments + (reading.header is not False)
     return f"{'line' if suffix in PACKED else 'row'} {first + row} of {path.name}"
 
 
 # ------------------------------------------------------------------------------------------------------- tables
 
 
-def _read_parquet(path: Path) -> pl.DataFrame:
+def _read_text(path: Path, reading: Reading) -> pl.DataFrame:
+    return read_delimited(path, _content(path), suffix_of(path), reading)
+
+
+def _read_parquet(path: Path, _: Reading) -> pl.DataFrame:
     return _collected(path, pl.scan_parquet(path, hive_partitioning=False, glob=False))
 
 
@@ -157,14 +154,14 @@ def pandas_index(path: Path) -> list[str]:
     return [name for name in columns if isinstance(name, str)]
 
 
-def _read_arrow(path: Path) -> pl.DataFrame:
+def _read_arrow(path: Path, _: Reading) -> pl.DataFrame:
     content = path.read_bytes()  # by its name, Polars would take it for a pattern
     if not content.startswith(b"ARROW1"):
         return pl.read_ipc_stream(BytesIO(content))
     return _collected(path, pl.scan_ipc(BytesIO(content)))
 
 
-def _read_lines(path: Path) -> pl.DataFrame:
+def _read_lines(path: Path, _: Reading) -> pl.DataFrame:
     """One JSON object per line; what some lines lack is missing there."""
     lines = []
     for number, line in enumerate(_content(path).decode("utf-8-sig").splitlines(), start=1):
@@ -191,26 +188,22 @@ def _read_sheet(path: Path, reading: Reading) -> pl.DataFrame:
         _check_inflated(path, sum(part.file_size for part in archive.infolist()))
     book = openpyxl.load_workbook(path, read_only=True, data_only=True)
     try:
-        rows, width = _filled([list(row) for row in book.worksheets[0].iter_rows(values_only=True)])
+        rows = _filled([list(row) for row in book.worksheets[0].iter_rows(values_only=True)])
     finally:
         book.close()
     if not rows:
         raise DataError(f"{path}: its first sheet is empty")
-    names = [f"column_{place}" for place in range(1, width + 1)]
-    if reading.header is not False:
-        header, *rows = rows
-        names = ["" if name is None else str(name).strip() for name in header]
-        check_header(path, "row", names, reading)
-    check_names(path, names)
+    names = column_names(path, "row", ["" if name is None else str(name).strip() for name in rows[0]], reading)
+    rows = rows if reading.header is False else rows[1:]
     return pl.DataFrame([series_of([row[place] for row in rows], name) for place, name in enumerate(names)])
 
 
-def _filled(rows: list[list[Any]]) -> tuple[list[list[Any]], int]:
+def _filled(rows: list[list[Any]]) -> list[list[Any]]:
     """The rows between the first and the last with a cell, all as wide as the widest."""
     filled = [place for place, row in enumerate(rows) if any(cell is not None for cell in row)]
     rows = rows[filled[0] : filled[-1] + 1] if filled else []
     width = max((place + 1 for row in rows for place, cell in enumerate(row) if cell is not None), default=0)
-    return [[*row[:width], *[None] * (width - len(row))] for row in rows], width
+    return [[*row[:width], *[None] * (width - len(row))] for row in rows]
 
 
 def series_of(cells: list[Any], name: str = "") -> pl.Series:
@@ -233,54 +226,41 @@ def _converted(name: str, cells: list[Any], convert: type, dtype: Any) -> pl.Ser
 # ------------------------------------------------------------------------------------------------------- matrices
 
 
-def _read_array(path: Path) -> Any:
-    """The matrix of an .npy or .npz file. Its declared size is checked against file and memory before it is read."""
-    if path.suffix.lower() == ".npy":
-        with path.open("rb") as stream:
-            _check_memory(path, _declared(stream, path.stat().st_size).in_memory)
-            stream.seek(0)
-            return as_numbers(path, np.load(stream, allow_pickle=False))
+def _read_array(path: Path, _: Reading) -> Any:
+    """A matrix, whose declared size is checked against file and memory before it is read."""
+    with path.open("rb") as stream:
+        _check_memory(path, _declared(stream, path.stat().st_size)[1])
+    return as_numbers(path, np.load(path, allow_pickle=False))
+
+
+def _read_archive(path: Path, _: Reading) -> Any:
+    """The matrix of an .npz file, once it is known how much memory it needs."""
     with zipfile.ZipFile(path) as archive:
         keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         is_sparse = {"format", "shape", "data"} <= set(keys)
-        headers = {}
+        declared = {}
         for key in ["X"] if "X" in keys and not is_sparse else keys:
             with archive.open(f"{key}.npy") as stream:
-                headers[key] = _declared(stream, archive.getinfo(f"{key}.npy").file_size)
-    if is_sparse:
-        return as_numbers(path, _read_sparse(path, headers))
-    flat = [key for key, header in headers.items() if len(header.shape) == 2 or key == "X"]
-    if len(flat) != 1:
+                declared[key] = _declared(stream, archive.getinfo(f"{key}.npy").file_size)
+    needed = [key for key, (n_axes, _) in declared.items() if is_sparse or n_axes == 2 or key == "X"]
+    if len(needed) != 1 and not is_sparse:
         raise DataError(
-            f"{path} holds {len(flat)} 2-D arrays (keys: {listed(keys)}); give an .npz with exactly one, with one "
+            f"{path} holds {len(needed)} 2-D arrays (keys: {listed(keys)}); give an .npz with exactly one, with one "
             "called 'X', or one written by scipy.sparse.save_npz"
         )
-    _check_inflated(path, headers[flat[0]].in_memory)
+    _check_inflated(path, sum(declared[key][1] for key in needed))
     with np.load(path, allow_pickle=False) as arrays:
-        return as_numbers(path, arrays[flat[0]])
-
-
-def _read_sparse(path: Path, headers: Mapping[str, _Declared]) -> Any:
-    """The matrix that `scipy.sparse.save_npz` wrote. Its shape alone needs a number for each row and column."""
-    _check_inflated(path, sum(header.n_bytes for header in headers.values()))
-    with np.load(path, allow_pickle=False) as arrays:
+        if not is_sparse:
+            return as_numbers(path, arrays[needed[0]])
         shape = [int(side) for side in arrays["shape"].ravel()]
     if len(shape) != 2 or min(shape) < 0:
         raise DataError(f"{path} holds an array of shape {tuple(shape)}; fmtc needs 2 dimensions, one line per row")
-    _check_inflated(path, 8 * sum(shape))
-    return sp.load_npz(path)
+    _check_inflated(path, 8 * sum(shape))  # a number for each row and column
+    return as_numbers(path, sp.load_npz(path))
 
 
-class _Declared(NamedTuple):
-    """What the header of an array says about it."""
-
-    shape: tuple[int, ...]
-    n_bytes: int  # in the file
-    in_memory: int  # bytes, as numbers
-
-
-def _declared(stream: IO[bytes], size: int) -> _Declared:
-    """The header of an array whose file has `size` bytes, which must be enough for what it declares."""
+def _declared(stream: IO[bytes], size: int) -> tuple[int, int]:
+    """From the header of an array, whose file has `size` bytes: its axes, and the bytes it needs as numbers."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(stream)
@@ -291,7 +271,7 @@ def _declared(stream: IO[bytes], size: int) -> _Declared:
             f"its header declares {' x '.join(map(str, shape))} values of type {dtype}, {decimal(n_bytes)}, "
             f"but the file has {decimal(there)}"
         )
-    return _Declared(shape, n_bytes, count * (4 if dtype == np.float32 else 8))
+    return len(shape), count * (4 if dtype == np.float32 else 8)
 
 
 def _most(path: Path) -> int:
@@ -327,11 +307,16 @@ def _memory() -> float:
         return float("inf")
 
 
-_READERS: dict[str, Callable[[Path], Any]] = {
-    ".parquet": _read_parquet,
+_READERS: dict[str, Callable[[Path, Reading], Any]] = {
+    **dict.fromkeys(SEPARATORS, _read_text),
     **dict.fromkeys(LINES, _read_lines),
+    ".xlsx": _read_sheet,
+    ".parquet": _read_parquet,
     **dict.fromkeys(ARROW, _read_arrow),
-    **dict.fromkeys((".npy", ".npz"), _read_array),
+    ".npy": _read_array,
+    ".npz": _read_archive,
+    ".h5ad": lambda path, reading: read_h5ad(path, reading, _check_memory),
 }
+EXTENSIONS = tuple(_READERS)
 
 __all__ = ["EXTENSIONS", "line_of", "read_file", "stem_of", "suffix_of"]

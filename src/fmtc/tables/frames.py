@@ -13,9 +13,9 @@ from ..errors import DataError, listed
 from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words
 from ..wording import FRAMES
 from .catalogue import differences, named_rows, questions_about, words_of
-from .findings import Finding
+from .findings import CONSTANT, IDENTIFIER, Finding
 from .formats import series_of
-from .guess import CONSTANT, IDENTIFIER, Guess, judge, levels_in
+from .guess import Guess, judge, levels_in
 
 
 def as_polars(X: Any) -> pl.DataFrame:
@@ -43,8 +43,6 @@ def _series(cells: Any) -> pl.Series:
         return pl.Series(np.ascontiguousarray(cells.to_numpy()), nan_to_null=True)
     if kind in "iuf":  # with pandas' own missing values
         return pl.Series(cells.to_numpy(dtype=np.float64, na_value=np.nan), nan_to_null=True)
-    if kind in "Mm":
-        return pl.Series(cells.to_numpy().astype("datetime64[us]" if kind == "M" else "timedelta64[us]"))
     gone = cells.isna().to_numpy()
     values = [None if missing else value for value, missing in zip(cells.astype(object), gone, strict=True)]
     if str(cells.dtype) == "category":
@@ -120,12 +118,7 @@ def infer(frames: Mapping[str, pl.DataFrame], *, joining: bool = False) -> tuple
     first = next(iter(frames.values()))
     cells = {name: [frame.get_column(name) for frame in frames.values()] for name in first.columns}
     declared = [name for name, own in cells.items() if all(c.dtype in (pl.Categorical, pl.Enum) for c in own)]
-    judged = judge(
-        frames,
-        names=first.columns,
-        as_types=dict.fromkeys(declared, CATEGORY),
-        place=_place,
-    )
+    judged = judge(frames, as_types=dict.fromkeys(declared, CATEGORY), place=_place)
     named = judged.of_kind(IDENTIFIER)
     numbers = [name for name in named if all(column.dtype.is_numeric() for column in cells[name])]
     words = {name: len(levels_in(cells[name])) for name in named if name not in numbers}

@@ -11,12 +11,11 @@ import numpy as np
 import polars as pl
 
 from ..errors import SHOWN
-from ..schema import CATEGORY, NUMBER, Column, Schema, is_number, is_text, level_words, numbers_in
-from .findings import Finding
+from ..schema import CATEGORY, NUMBER, Column, Schema, is_number, is_text, level_words, with_numbers
+from .findings import CONSTANT, IDENTIFIER, UNCLEAR, Finding
 
 Array = np.ndarray
 
-IDENTIFIER, CONSTANT, UNCLEAR = "identifier", "constant", "unclear"  # besides numbers and categories
 MOST_LEVELS = 50  # of a column of words that is taken for a category
 _ID_WORDS = {"id", "ids", "uid", "pid", "mrn", "uuid", "guid", "idx", "index", "identifier", "accession", "barcode"}
 _ROW_WORDS = _ID_WORDS | {
@@ -138,25 +137,28 @@ def judge(
     >>> {name: guess.kind for name, guess in found.guesses.items()}
     {'patient': 'identifier', 'sex': 'category', 'age': 'number'}
     """
-    as_types, guesses = as_types or {}, {}
-    for name in dict.fromkeys(name for table in tables.values() for name in table.columns) if names is None else names:
+    as_types = dict(as_types or {})
+    kinds = dict.fromkeys(index, IDENTIFIER) | as_types
+    everywhere = dict.fromkeys(name for table in tables.values() for name in table.columns)
+    guesses = {}
+    for name in everywhere if names is None else names:
         cells = {silo: table.get_column(name).alias("x") for silo, table in tables.items() if name in table.columns}
-        if as_types.get(name) == NUMBER:
-            guesses[name] = Guess(NUMBER, words_missing=True)
-        elif name in as_types:
-            guesses[name] = _category(cells, fewest=1)
-        else:
-            guesses[name] = Guess(IDENTIFIER) if name in index else _guess(name, cells, place)
+        guesses[name] = _known(kinds[name], cells) if name in kinds else _guess(name, cells, place)
     if id_column is None:
-        found = [name for name, guess in guesses.items() if guess.kind == IDENTIFIER and name]
-        found.sort(key=lambda name: not (_ID_WORDS & _tokens(name) or name in index))
-        id_column = next(iter(found), None)
-        id_column = None if id_column in wanted else id_column
+        likely = _names_of_rows(guesses, index)
+        id_column = None if likely in wanted else likely
+    given = frozenset({*as_types, *wanted})
     if wanted:
         guesses = {name: guess for name, guess in guesses.items() if name in wanted or name == id_column}
-    for name in guesses.keys() & {*wanted} - {*as_types}:
-        guesses[name] = Guess(NUMBER) if guesses[name].kind in (IDENTIFIER, CONSTANT) else guesses[name]
-    return Judged(guesses, id_column, frozenset({*as_types, *wanted}))
+        unlike = [name for name, guess in guesses.items() if guess.kind in (IDENTIFIER, CONSTANT)]
+        guesses |= {name: Guess(NUMBER) for name in given - {*as_types} if name in unlike}
+    return Judged(guesses, id_column, given)
+
+
+def _names_of_rows(guesses: Mapping[str, Guess], index: Sequence[str]) -> str | None:
+    """The column of identifiers that names the rows: the first that is called so or, failing that, the first."""
+    named = [name for name, guess in guesses.items() if guess.kind == IDENTIFIER and name]
+    return min(named, key=lambda name: not (_ID_WORDS & _tokens(name) or name in index), default=None)
 
 
 def levels_in(columns: Iterable[pl.Series]) -> tuple[str, ...]:
@@ -173,14 +175,6 @@ def levels_in(columns: Iterable[pl.Series]) -> tuple[str, ...]:
         return tuple(sorted(levels, key=float))
     except ValueError:
         return tuple(levels)
-
-
-def parsed(cells: pl.Series) -> pl.Series | None:
-    """A column as numbers, with null where one is missing; None if a word is neither."""
-    if not is_text(cells):
-        return cells.cast(pl.Float64).fill_nan(None)
-    numbers, strange = numbers_in(cells)
-    return None if strange.any() else numbers.fill_nan(None)
 
 
 def odd(name: str, cells: Mapping[str, pl.Series], place: Place) -> Finding | None:
@@ -241,6 +235,11 @@ def _of_type(name: str, cells: Iterable[pl.Series]) -> Finding | None:
     return None
 
 
+def _known(kind: str, cells: Mapping[str, pl.Series]) -> Guess:
+    """A column that was said to be of some kind."""
+    return _category(cells, fewest=1) if kind == CATEGORY else Guess(kind, words_missing=kind == NUMBER)
+
+
 def _guess(name: str, cells: Mapping[str, pl.Series], place: Place) -> Guess:
     filled = {silo: column for silo, column in cells.items() if column.null_count() < len(column)}
     if (doubt := _of_type(name, filled.values())) is not None:
@@ -249,20 +248,21 @@ def _guess(name: str, cells: Mapping[str, pl.Series], place: Place) -> Guess:
         return Guess(CONSTANT)
     if all(column.dtype == pl.Boolean for column in filled.values()):
         return _category(filled)
-    numbers = {silo: found for silo, column in filled.items() if (found := parsed(column)) is not None}
-    if len(numbers) < len(filled):
+    read = [with_numbers(column, truths=False) for column in filled.values()]
+    if any(map(is_text, read)):
         return _of_words(name, filled, place)
+    numbers = [column.cast(pl.Float64).fill_nan(None) for column in read]
     return _of_numbers(name, numbers, any(_is_padded(column) for column in filled.values()))
 
 
-def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool) -> Guess:
-    values = [column.drop_nulls().to_numpy() for column in cells.values()]
+def _of_numbers(name: str, cells: Sequence[pl.Series], padded: bool) -> Guess:
+    values = [column.drop_nulls().to_numpy() for column in cells]
     together = np.concatenate(values)
     n = len(together)
     if not n or (n > 2 and (together == together[0]).all()):
         return Guess(CONSTANT)
     whole = np.isfinite(together).all() and (together == np.round(together)).all()
-    if not whole or any(column.null_count() for column in cells.values()):
+    if not whole or any(column.null_count() for column in cells):
         return Guess(NUMBER)
     distinct = sum(len(np.unique(rows)) for rows in values)
     repeats = distinct < n or n < 10
@@ -323,4 +323,4 @@ def _as_date(words: pl.Series) -> str | None:
     return str(words.filter(read)[0]) if len(read) and read.sum() >= 0.9 * len(read) else None
 
 
-__all__ = ["Guess", "Judged", "judge", "levels_in", "odd", "parsed"]
+__all__ = ["Guess", "Judged", "judge", "levels_in", "odd"]

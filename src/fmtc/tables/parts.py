@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import polars as pl
 import scipy.sparse as sp
 
 from ..errors import DataError, nearest_names
-from ..schema import is_text, numbers_in, without_codes
+from ..schema import with_numbers, without_codes
 from .annotated import Annotated
 from .formats import line_of, pandas_index, read_file, stem_of
 from .guess import Judged
@@ -166,8 +167,7 @@ def _by_name(paths: list[Path], reading: Reading) -> dict[str, Path]:
 def _check_columns(parts: Iterable[Part], reading: Reading) -> None:
     """Columns asked for by name: those with a role must be in every file, others in some file."""
     named = [part for part in parts if part.is_table or part.names is not None]
-    others = {name: tuple(getattr(reading, name)) for name in ("drop", "columns", "as_types")}
-    asked = [*reading.roles, *(name for name in ("drop", "columns") if others[name])]
+    asked = [*reading.roles, *(name for name in ("drop", "columns") if getattr(reading, name))]
     if not named and asked:
         file = next(iter(parts)).path.name
         raise DataError(
@@ -176,17 +176,22 @@ def _check_columns(parts: Iterable[Part], reading: Reading) -> None:
         )
     for role, column in reading.roles.items():
         for part in named:
-            if column not in part.frame.columns and (part.is_table or role != "text_column"):
-                who, where = f"{part.path.name} has no", "" if part.is_table else " in obs"
-                raise DataError(_no_column(role, who, column, part.frame.columns, reading, where))
-    everywhere = dict.fromkeys(name for part in named if part.is_table for name in part.frame.columns)
-    for option, columns in others.items():
-        if everywhere and (lacking := [name for name in columns if name not in everywhere]):
-            raise DataError(_no_column(option, "no file has a", lacking[0], everywhere, reading))
+            if part.is_table or role != "text_column":
+                where = "" if part.is_table else " in obs"
+                _check_there(role, [column], part.frame.columns, reading, f"{part.path.name} has no", where)
+    if tables := [part.frame.columns for part in named if part.is_table]:
+        everywhere = list(dict.fromkeys(chain(*tables)))
+        for option in ("drop", "columns", "as_types"):
+            _check_there(option, getattr(reading, option), everywhere, reading, "no file has a")
 
 
-def _no_column(option: str, who: str, column: str, known: Iterable[str], reading: Reading, where: str = "") -> str:
-    return f"{reading.wording.option(option)}: {who} column {column!r}{where}; {nearest_names(column, known)}"
+def _check_there(
+    option: str, asked: Iterable[str], known: list[str], reading: Reading, who: str, where: str = ""
+) -> None:
+    for column in asked:
+        if column not in known:
+            named = reading.wording.option(option)
+            raise DataError(f"{named}: {who} column {column!r}{where}; {nearest_names(column, known)}")
 
 
 # ---------------------------------------------------------------------------------------------------- one column
@@ -204,14 +209,6 @@ def words_in(frame: pl.DataFrame, name: str) -> pl.Series:
 def names_in(frame: pl.DataFrame, name: str) -> pl.Series:
     """A column as text without surrounding blanks; null if nothing is left."""
     return words_in(frame, name).str.strip_chars().replace("", None)
-
-
-def with_numbers(column: pl.Series) -> pl.Series:
-    """A column of text as numbers, if each cell is a number or a truth, or means a missing one; else as it is."""
-    if not is_text(column):
-        return column
-    numbers, strange = numbers_in(column, truths=True)
-    return column if strange.any() else numbers
 
 
 __all__ = ["Part", "judged_parts", "open_files"]

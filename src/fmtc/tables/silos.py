@@ -292,14 +292,13 @@ def _without_missing(silos: list[Silo], parts: Mapping[str, Part], reading: Read
         )
     kept, gone = [], []
     for silo in silos:
-        n, X = silo.X.shape[0], silo.X
-        bad = X.tocoo().row[np.isnan(X.tocoo().data)] if sp.issparse(X) else np.flatnonzero(np.isnan(X).any(axis=1))
-        rows = np.setdiff1d(np.arange(n), bad).tolist()
+        rows = np.flatnonzero(count_cells(silo.X.T, np.isnan) == 0)
+        n_gone = silo.X.shape[0] - len(rows)
         if not len(rows):
             option = reading.wording.option("missing")
             raise DataError(f"{option}: every row of silo {silo.name!r} has a missing cell, so none would be left")
-        kept.append(silo if len(rows) == n else silo.take(rows))
-        gone += [f"{n - len(rows)} of {silo.name!r}"] if len(rows) < n else []
+        kept.append(silo.take(rows.tolist()) if n_gone else silo)
+        gone += [f"{n_gone} of {silo.name!r}"] if n_gone else []
     warnings.warn(f"rows with missing cells omitted: {joined(gone)}", UserWarning, stacklevel=3)
     return kept
 
@@ -320,7 +319,8 @@ def _found(silos: Sequence[Silo], parts: Mapping[str, Part], bad: Any) -> str:
 def count_cells(X: Any, bad: Any) -> Array:
     """Number of bad entries in each column; shape (d,)."""
     if sp.issparse(X):
-        return np.bincount(X.indices[bad(X.data)], minlength=X.shape[1])
+        cells = X.tocoo()
+        return np.bincount(cells.col[bad(cells.data)], minlength=X.shape[1])
     return np.count_nonzero(bad(X), axis=0)
 
 

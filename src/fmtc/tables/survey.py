@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 import math
+import secrets
 import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -23,8 +24,9 @@ import scipy.sparse as sp
 
 from ..errors import RefusedError
 from ..schema import is_number
+from .catalogue import CODES
 from .columns import Columns
-from .findings import CODES, ERROR, LIMIT, NOTE, SMALLEST, UNITS, WIDTH, Finding, Kind, Unit, bounded, fold_of
+from .findings import ERROR, LIMIT, NOTE, SMALLEST, UNITS, WIDTH, Finding, Kind, Unit, bounded, fold_of
 
 Array = np.ndarray
 Key = TypeVar("Key")
@@ -211,6 +213,12 @@ def compare(
     return sorted(findings, key=lambda f: (f.silo, f.severity != ERROR, CODES.index(f.code), f.column, f.place))
 
 
+def compare_columns(columns: Mapping[str, Columns], **options: Any) -> list[Finding]:
+    """The same for silos whose columns are here, as they would describe them to others; `options` as in `compare`."""
+    salt = secrets.token_hex(32)
+    return compare({silo: survey(content, salt) for silo, content in columns.items()}, by_name=True, **options)
+
+
 def _form(said: Surveyed) -> int:
     return 0 if said.aliases is not None else 2 if (said.kinds == Kind.SPARSE).all() else 1
 
@@ -374,15 +382,15 @@ class _Sums:
 
 
 def _collect(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> _Sums:
-    n, mean, squares, negatives, there = np.zeros((5, len(peers), len(groups)))
+    sums = np.zeros((5, len(peers), len(groups)))
     for row, (silo, said) in enumerate(peers.items()):
-        if said.counts is None:
-            continue
-        columns = [column for column, where in enumerate(groups) if silo in where]
-        at = [groups[column][silo] for column in columns]
-        n[row, columns], negatives[row, columns] = _known(said.counts)[at], _known(said.negatives)[at]
-        mean[row, columns], squares[row, columns] = _known(said.means)[at], _known(said.squares)[at]
-        there[row, columns] = np.isin(said.kinds[at], (Kind.NUMBERS, Kind.SPARSE)) & (n[row, columns] >= SMALLEST)
+        if said.counts is not None:
+            columns = [column for column, where in enumerate(groups) if silo in where]
+            at = [groups[column][silo] for column in columns]
+            told = np.isin(said.kinds, (Kind.NUMBERS, Kind.SPARSE)) & (said.counts >= SMALLEST)
+            each = (said.counts, said.means, said.squares, said.negatives, told)
+            sums[:, row, columns] = [_known(numbers)[at] for numbers in each]
+    n, mean, squares, negatives, there = sums
     n = np.maximum(n, 1)
     return _Sums(n, mean, np.sqrt(squares / n), negatives, there > 0)
 
@@ -526,4 +534,4 @@ def from_verdict(findings: Array, silo: str) -> list[Finding]:
     ]
 
 
-__all__ = ["Surveyed", "as_numbers", "compare", "from_verdict", "survey"]
+__all__ = ["Surveyed", "as_numbers", "compare", "compare_columns", "from_verdict", "survey"]

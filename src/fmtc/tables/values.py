@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,7 @@ from .catalogue import codes_of, constants_of, explain, missing_of, plain, words
 from .columns import Columns
 from .findings import ERROR, NOTE, Finding
 from .silos import Silo, count_cells
-from .survey import compare, survey
+from .survey import compare_columns
 
 Array = np.ndarray
 _UNITS = ("unit", "scale", "coding", "standardised", "negatives")
@@ -62,21 +61,26 @@ def remarks(
     """
     if any(sp.issparse(silo.X) for silo in silos):
         return []
+    silos, names = _of_numbers(silos)
     files = wording.of_files
-    levels = [0] * silos[0].X.shape[1] if silos[0].schema is None else silos[0].schema.levels
-    places = [place for place, count in enumerate(levels) if not count]
-    names = [silos[0].column(place) for place in places]
-    if len(places) < len(levels):
-        silos = [replace(silo, X=silo.X[:, places]) for silo in silos]
-    said = [words_of(found, wording) for found in _far(silos, names, files)]
+    far = [words_of(found, wording) for found in _far(silos, names, files)]
     if not files and len(names) > MANY:
-        return said
+        return far
     step = 1 if files else max(1, -(-sum(silo.X.size for silo in silos) // LOOKED_AT))
-    some = [replace(silo, X=silo.X[::step]) for silo in silos]
-    about = [codes_of(_codes(some, names), wording)]
-    about += _compared(some, names, _UNITS if files else _UNITS[:-1], scaled, accept_units, wording)
     seen = "" if step == 1 else f" (one row in {step} was looked at)"
-    return [sentence + seen for sentence in about if sentence] + said
+    some = [replace(silo, X=silo.X[::step]) for silo in silos]
+    about = [sentence] if (sentence := codes_of(_codes(some, names), wording)) else []
+    about += _compared(some, names, _UNITS if files else _UNITS[:-1], scaled, accept_units, wording)
+    return [f"{sentence}{seen}" for sentence in about] + far
+
+
+def _of_numbers(silos: Sequence[Silo]) -> tuple[Sequence[Silo], list[str | int]]:
+    """The silos without columns of categories, and how the others are called."""
+    first = silos[0]
+    places = [j for j in range(first.X.shape[1]) if first.schema is None or not first.schema.levels[j]]
+    if len(places) < first.X.shape[1]:
+        silos = [replace(silo, X=silo.X[:, places]) for silo in silos]
+    return silos, [first.column(place) for place in places]
 
 
 def gaps(silos: Sequence[Silo]) -> list[str]:
@@ -139,10 +143,9 @@ def _compared(
     """
     if (len(silos) < 2 and scaled) or not names:
         return []
-    salt, called = secrets.token_hex(32), list(map(plain, names))
+    called = list(map(plain, names))
     columns = {silo.name: Columns(pl.DataFrame(silo.X, schema=called, orient="row")) for silo in silos}
-    surveys = {name: survey(content, salt) for name, content in columns.items()}
-    findings = compare(surveys, by_name=True, scaled=scaled, accept_units=accept)
+    findings = compare_columns(columns, scaled=scaled, accept_units=accept)
     heavy = [explain([f], f.silo, columns, wording=wording)[0] for f in findings if f.code == "dominant"][:1]
     findings = [f for f in findings if f.code in codes]
     stops, notes = (

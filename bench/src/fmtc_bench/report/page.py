@@ -16,7 +16,7 @@ import numpy as np
 
 from fmtc import __version__
 from fmtc.artifacts.files import jsonable, read_json
-from fmtc.describe import listing
+from fmtc.describe.words import listing
 from fmtc.errors import FileError, plural
 from fmtc.report.page import compose
 from fmtc.report.summary import versions_of

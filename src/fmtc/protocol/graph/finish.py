@@ -6,14 +6,13 @@ settle  rounds of the mixture over the projections of all clients
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...errors import RefusedError
+from ...errors import RefusedError, warn_not_converged
 from ...kernels.alignment import match_clusters, match_concepts, numbers_of, same_place, widening
 from ...kernels.centers import label_sums, row_norms, unit_centers
 from ...linalg.arrays import asarray_like, double, is_tensor, namespace, to_numpy
@@ -76,13 +75,9 @@ class Finish(Phase):
         labels = (E @ found.T).argmax(axis=1) if from_embedding else model.assign(input_rows(client))
         n_filled = len(np.unique(to_numpy(labels)))
         if n_filled < k and not client.on_trial:
-            from sklearn.exceptions import ConvergenceWarning
-
-            warnings.warn(
+            warn_not_converged(
                 f"silo {client.client_id!r} fills only {n_filled} of {k} clusters: its rows have too "
-                "few distinct projections. Ask for fewer clusters, or look for duplicate rows.",
-                ConvergenceWarning,
-                stacklevel=2,
+                "few distinct projections. Ask for fewer clusters, or look for duplicate rows."
             )
         own = by_size(E, model, labels, to_numpy(client.W))
         return become(client, Clustered, own=own), self.Answer(centers=own.model.centers)

@@ -21,8 +21,8 @@ from ...models import GraphModel
 from ...privacy.rules import Shares
 from ...refit import with_clusters
 from ...settings import Settings
-from ..base import Answers, Array, Content, Nothing, Phase, array, number
-from ..home import WHEN, compares, graph_common, settled
+from ..base import Answers, Array, Content, Nothing, Phase, array
+from ..home import COMPARE, compares, graph_common, settled
 from ..mixture.em import among
 from ..mixture.state import Concluded, Mixing, common_of
 from ..state import become, input_rows, reached, stream
@@ -79,10 +79,7 @@ class Number(Phase):
         covariance: Array | None = array("1 r r", "common covariance", "As in `settle`.", when="after `settle`")
         shares: Array | None = array("1 K", "shares of the concepts", "Nothing: they are equal.", when="after `settle`")
         spread: Array | None = array("1 K", "1/kappa", "As in `settle`.", when="after `settle`")
-        compare: bool | None = number(
-            "whether the silo compares the common model with one of its own",
-            "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
-        )  # fmt: skip
+        compare: bool | None = COMPARE()
 
     def asks(self, server: Any, settings: Settings) -> dict[str, Any]:
         """The numbers of each client's clusters, and the parameters of the mixture if there is one."""

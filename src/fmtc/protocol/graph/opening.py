@@ -36,7 +36,6 @@ from ..state import (
     become,
     client_weights,
     refuse_flat,
-    refuse_unscaled,
     set_aside,
     shared_width,
     stream,
@@ -74,7 +73,6 @@ class Hello(Phase):
 
     def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[Ready, Answer]:
         """Count."""
-        refuse_unscaled(client, settings)
         ready = with_rows(with_own_number(client, settings), settings)
         n, d = ready.rows.shape
         k = None if settings.clusters_per_silo is None else ready.k
@@ -182,7 +180,6 @@ class Prepare(Phase):
                 raise RefusedError(f"prepare: {ask.n_clusters} clusters are more than there can be")
             client = replace(client, k=ask.n_clusters)
         k, cid = client.k, client.client_id
-        refuse_unscaled(client, settings)
         ready = with_rows(client, settings)
         rows = ready.rows
         graph: Graph | None = getattr(client, "graph", None)

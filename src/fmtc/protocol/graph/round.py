@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -203,6 +204,12 @@ def is_rotation(R: Any, sizes: Mapping[str, int]) -> str | None:
     return None if error <= 1e-3 else f"is not a rotation: R'R differs from I by {error:.1e}"
 
 
+BEFORE = partial(
+    number, "rounds of the mixture before the first of these", "How long the mixture took.", kind="count",
+    when="where the view was chosen on the way",
+)  # fmt: skip
+
+
 class Round(Phase):
     """One d x k matrix each way."""
 
@@ -224,10 +231,7 @@ class Round(Phase):
             "k k", "turns F and W to the common frame", "How the silo's columns lie to those of the others.",
             when="after the first round, with `align`", check=is_rotation,
         )  # fmt: skip
-        before: int | None = number(
-            "rounds of the mixture before the first of these", "How long the mixture took.", kind="count",
-            when="where the view was chosen on the way",
-        )  # fmt: skip
+        before: int | None = BEFORE()
 
     class Answer(Content):
         """The client's projection, and two numbers for the log."""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
+from ...errors import warn_not_converged
 from ...mixture import personal
 from ...mixture.steps import SMALLEST_SHARE
 from ...models import Frame, MixtureModel, Units
 from ...refit import MixtureCommon
 from ...settings import Settings
-from ..base import Answers, Array, Nothing, Phase, array, number
+from ..base import Answers, Array, Nothing, Phase, array
 from ..graph.number import SHARES, Presence, present, with_presence
-from ..home import WHEN, compares, settled
+from ..home import COMPARE, compares, settled
 from ..state import become, reached
 from .em import Ask as Parameters
 from .em import asked, is_order, pool_of, statistics_of
@@ -39,10 +39,7 @@ class Conclude(Phase):
         order: Array = array(
             "K", "the concept that takes each number, the largest first", "As `shares`.", kind="int", check=is_order
         )
-        compare: bool | None = number(
-            "whether the silo compares the common model with one of its own",
-            "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
-        )  # fmt: skip
+        compare: bool | None = COMPARE()
 
     def ask(self, server: MixtureServer, settings: Settings) -> Ask:
         """The last parameters."""
@@ -95,16 +92,11 @@ def _warn_of_equal_rows(client: Counted) -> None:
     """A warning where a client has fewer distinct rows than clusters; that it lacks a concept needs no warning."""
     rows = (client.X[[row]] for row in range(client.X.shape[0]))  # missing cells are equal to each other
     n = len({(row.indices.tobytes(), row.data.tobytes()) if sp.issparse(row) else row.tobytes() for row in rows})
-    if n >= client.k:
-        return
-    from sklearn.exceptions import ConvergenceWarning
-
-    warnings.warn(
-        f"silo {client.client_id!r} has only {n} different row{'s' if n > 1 else ''} for {client.k} clusters. "
-        "Ask for fewer clusters, or look for duplicate rows.",
-        ConvergenceWarning,
-        stacklevel=3,
-    )
+    if n < client.k:
+        warn_not_converged(
+            f"silo {client.client_id!r} has only {n} different row{'s' if n > 1 else ''} for {client.k} clusters. "
+            "Ask for fewer clusters, or look for duplicate rows."
+        )
 
 
 CONCLUDE, HOME_CONCLUDE = Conclude(), HomeConclude()

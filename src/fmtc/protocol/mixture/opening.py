@@ -17,12 +17,13 @@ from ...errors import DataError, RefusedError
 from ...kernels.projection import column_means
 from ...linalg.arrays import HOST
 from ...mixture import Cells, bounds, starts
+from ...mixture.cells import level_parts
 from ...mixture.pooling import LEAST, floored
 from ...privacy.protection import Protection
 from ...privacy.rules import ClusterSums
 from ...settings import Settings
 from ..base import Answers, Array, Content, Phase, above, array, number
-from ..state import ClientState, ServerState, become, heard, reached, refuse_unscaled, rows_of, set_aside, stream
+from ..state import ClientState, ServerState, become, heard, reached, refuse_unscaled, rows_of, set_aside, some_rows
 from .state import (
     Counted,
     InAxes,
@@ -41,7 +42,6 @@ from .state import (
 # ----------------------------------------------------------------------------------------------------------------- axes
 
 
-AXES_STEPS = 5
 SPARE = 8  # columns beyond those wanted: they make the wanted ones converge
 FEWEST, MOST = 10, 40  # axes
 MOST_PRODUCTS = 5.0  # of one client for each of its rows, in medians of all clients
@@ -59,7 +59,7 @@ class Axes(Phase):
     doing = "looking for principal axes"
     sums = True
     pure = True
-    turns = AXES_STEPS
+    turns = 5  # steps of subspace iteration
     protect = Protection("Sums over all rows of the silo.")
 
     class Ask(Content):
@@ -279,8 +279,7 @@ def sampled(client: Reading, settings: Settings) -> Cells:
     cells = client.cells
     if cells.n <= SAMPLE:
         return cells
-    rows = np.sort(stream(settings.seed, client.client_id, "starts").choice(cells.n, SAMPLE, replace=False))
-    return cells.take(rows)
+    return cells.take(some_rows(cells.n, SAMPLE, settings.seed, client.client_id, "starts"))
 
 
 SAMPLE = 2000  # rows of a client
@@ -365,11 +364,10 @@ def _begin(seeds: Seeds, counts: Array, sums: Array, settings: Settings) -> Mixt
     """Common parameters of all starts before the first E-step."""
     levels, mean, weights = category_levels(seeds.axes, settings), seeds.mean, seeds.weights
     r = len(mean) - sum(levels)
-    profile, begin = np.array(mean[r:]) / starts.CATEGORY_WEIGHT, 0
-    for size in levels:
-        part = np.maximum(profile[begin : begin + size], 1e-4)
-        profile[begin : begin + size] = part / part.sum()
-        begin += size
+    profile = np.array(mean[r:]) / starts.CATEGORY_WEIGHT
+    for part in level_parts(levels):
+        shares = np.maximum(profile[part], 1e-4)
+        profile[part] = shares / shares.sum()
     given = settings.spread
     handicap = np.where(weights.sum(axis=1) < weights.shape[1], HANDICAP, 0.0)
     found = [
@@ -378,13 +376,11 @@ def _begin(seeds: Seeds, counts: Array, sums: Array, settings: Settings) -> Mixt
         )
         for s in range(len(counts))
     ]
-    found = [replace(part, covariance=floored(part.covariance, seeds.floor)) for part in found]
+    found = [replace(one, covariance=floored(one.covariance, seeds.floor)) for one in found]
     if given is not None:
-        found = [replace(part, spread=np.full_like(part.spread, given)) for part in found]
-    return Mixture(
-        **stacked(found), keep=np.arange(len(found)), scores=np.zeros(len(found)), handicap=handicap, size=seeds.size,
-        axes=seeds.axes, origin=seeds.origin, floor=seeds.floor,
-    )  # fmt: skip
+        found = [replace(one, spread=np.full_like(one.spread, given)) for one in found]
+    n = len(found)
+    return become(seeds, Mixture, **stacked(found), keep=np.arange(n), scores=np.zeros(n), handicap=handicap)
 
 
 SEED = Seed()

@@ -142,7 +142,7 @@ def _mixture_stage(name: str, share: float) -> Stage:
 
 
 MIXTURE_STAGES: tuple[Stage, ...] = (
-    *(stage for stage in STAGES[:3]),
+    *STAGES[:3],
     _anchor_stage("anchors1", 0.24),
     *(_mixture_stage(f"mixture{step}", 0.5 / EM_STEPS) for step in range(1, EM_STEPS + 1)),
 )

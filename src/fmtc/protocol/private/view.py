@@ -31,7 +31,7 @@ from ...kernels.encoding import expanded_width
 from ...kernels.graph import knn_affinity, normalized_laplacian
 from ...kernels.records import Box, Public, coordinates, nearest
 from ...models import AnchorModel, GraphModel
-from ...privacy.accounting import Plan, epsilon_of, mu_of, raised, without_colluders
+from ...privacy.accounting import Plan, epsilon_of, honest, mu_of, raised, without_colluders
 from ...privacy.protection import Protection
 from ...refit import Refitted, Silo, numbered, refit
 from ...settings import Settings
@@ -439,10 +439,7 @@ class Private(Anchors):
         refuse_few(client_ids)
         if not settings.privacy.noisy:
             raise TrustError('a private run needs a finite epsilon; without noise, use privacy="sums"')
-        if len(client_ids) <= settings.privacy.colluding:
-            raise TrustError(
-                f"{len(client_ids)} silos cannot hide a record from {settings.privacy.colluding} that work together"
-            )
+        honest(len(client_ids), settings.privacy.colluding)  # refuses too few
         return super().open_server(client_ids, settings, weights)
 
 

@@ -23,24 +23,14 @@ from ...settings import Settings
 from ..base import Answers, Array, Content, Nothing, Phase, above, array, how_many, number
 from ..graph.finish import FINISH, first_mixture
 from ..graph.opening import Hello, rho_of, rounds_before
-from ..graph.round import OVER_RELAXED, one_pass
+from ..graph.round import BEFORE, OVER_RELAXED, one_pass
 from ..graph.state import Clustered, Embedded, Prepared, Scaled, prepared, rotated
 from ..mixture.state import Mixing
-from ..state import (
-    ClientState,
-    Ready,
-    RoundReport,
-    ServerState,
-    become,
-    reached,
-    refuse_flat,
-)
+from ..state import ClientState, Ready, RoundReport, ServerState, become, reached, refuse_flat
 from .masking import ONLY_SUM
 
 NO_SUM = 1e-6  # a negative eigenvalue of a sum of squares, relative to the largest, that rounding cannot explain
 SPARE = 8  # columns of a sketch beyond the rank of what is sketched
-FRAME_TURNS = 8
-MATCH_TURNS = 8
 FRAMES = 8  # that clusters are matched to: the best of them counts
 
 
@@ -122,10 +112,7 @@ class TotalRound(Phase):
         ratio: Array | None = array(
             "r", "how far each of them is shrunk", "How strong each of them is.", when="as `basis`", check=above(0)
         )
-        before: int | None = number(
-            "rounds of the mixture before the first of these", "How long the mixture took.", kind="count",
-            when="where the view was chosen on the way",
-        )  # fmt: skip
+        before: int | None = BEFORE()
 
         def wrong(self) -> str | None:
             """What no server can mean: one of two."""
@@ -162,10 +149,8 @@ class TotalRound(Phase):
             W, T, before = (to_numpy(part) for part in (client.W, client.T, client.Z))
             Z = ask.basis @ (ask.ratio[:, None] * (ask.basis.T @ T))  # P T, the client's slice of Eq. 18
         dual = T - Z  # Y/rho (Eq. 19)
-        answer = {
-            "gap": W - Z, "own": W, "common": Z, "moved": Z - before, "dual": dual,
-        }  # fmt: skip
-        norms = {name: float(np.square(part, dtype=np.float64).sum()) for name, part in answer.items()}
+        parts = {"gap": W - Z, "own": W, "common": Z, "moved": Z - before, "dual": dual}
+        norms = {name: float(np.square(part, dtype=np.float64).sum()) for name, part in parts.items()}
         client, cut, misfit = one_pass(client, Z - dual, settings, round_no - (ask.before or 0))
         W = to_numpy(client.W)
         if ask.basis is not None:
@@ -236,7 +221,7 @@ class Frame(Phase):
     name = "frame"
     protect = ONLY_SUM
     doing = "turning to the common frame"
-    turns = FRAME_TURNS
+    turns = 8
     pure = True
     resumes = True
     sums = True
@@ -300,7 +285,7 @@ class Match(Phase):
     name = "match"
     protect = ONLY_SUM
     doing = "comparing its clusters with the others'"
-    turns = MATCH_TURNS
+    turns = 8
     pure = True
     sums = True
 

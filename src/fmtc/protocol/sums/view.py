@@ -166,7 +166,6 @@ MASKED = {
 }
 MOMENTS = Masking(TotalMoments())
 _FIRST: tuple[Phase, ...] = (CARDS, ROSTER, MOMENTS, RESCALE)
-_CLOSING: tuple[Phase, ...] = (MASKED[FRAME], HOME_FINISH, MASKED[MATCH], MASKED[SETTLE], HOME_NUMBER)
 
 
 class GraphSums(_Sums):
@@ -175,7 +174,7 @@ class GraphSums(_Sums):
     name = "fmtc-sums"
     opening = (*_FIRST, MASKED[TOTAL_HELLO], PREPARE)
     loop = MASKED[TOTAL_ROUND]
-    closing = _CLOSING
+    closing = (MASKED[FRAME], HOME_FINISH, MASKED[MATCH], MASKED[SETTLE], HOME_NUMBER)
 
     def common(self, server: Any) -> dict[str, Any]:
         """Directions of the consensus, and how far it shrinks them."""
