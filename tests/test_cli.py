@@ -1515,6 +1515,17 @@ def test_ctrl_c_in_a_real_process_then_resume_is_the_undisturbed_run_byte_for_by
 PER_SILO = ("--clusters-per-silo",)
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [("-k", "2..6", *PER_SILO, 3), tuple(f for one in ("north=2", "south=3", "west=3") for f in (*PER_SILO, one))],
+    ids=["at most three", "by silo, without -k"],
+)
+def test_the_number_is_found_where_silos_may_lack_clusters(home, tmp_path, numbers):
+    common = (*csvs(home), "--drop", "id", "--drop", "class", "--max-iter", 3, "--out")
+    fmtc_ok("fit", *common, tmp_path / "run", *numbers)
+    assert 2 <= fmtc.load(tmp_path / "run").n_clusters_ <= 6
+
+
 def test_silos_that_lack_clusters(home, tmp_path):
     common = (*csvs(home), "--drop", "id", "--drop", "class", "--view", "graph", "--max-iter", 3, "--out")
     numbers = ("-k", 3, *(f for one in ("north=2", "south=3", "west=3") for f in (*PER_SILO, one)))
@@ -1533,7 +1544,6 @@ def test_silos_that_lack_clusters(home, tmp_path):
         (("-k", 3, *PER_SILO, "north=2", *PER_SILO, "north=3"), "SILO=NUMBER once for each"),
         (("-k", 3, *PER_SILO, "north=x"), "SILO=NUMBER once for each"),
         (("-k", "north=x"), "neither a whole number"),
-        (("-k", "auto", *PER_SILO, 3), "omit --clusters-per-silo"),
         (("-k", 3, *PER_SILO, 4), "n_clusters must be at least"),
         ((*PER_SILO, 3), "says how many clusters"),
         ((), "says how many clusters"),

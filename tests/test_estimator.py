@@ -40,9 +40,8 @@ from fmtc.artifacts.onnx import export_onnx
 from fmtc.errors import DataError, InputError, RowsWarning
 from fmtc.kernels.graph import knn_affinity
 from fmtc.metrics import clustering_accuracy
-from fmtc.protocol.method import view_method
 from fmtc.schema import Column, Encoded, Schema
-from fmtc.settings import by_view
+from fmtc.settings import Settings, by_view
 
 # well-separated groups are parts of the graph without a link: the warning is right, and tested in test_bad_input.py
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of silo")
@@ -959,7 +958,7 @@ def test_infinite_pooling_survives_files_and_processes(tmp_path):
     again = load(model.save(tmp_path / "model"))
     assert again.mixture.kappa > 1e300
     assert again._settings() == model._settings()
-    travelled = view_method("mixture").read_settings(json.loads(json.dumps(jsonable(asdict(model._settings())))))
+    travelled = Settings(**json.loads(json.dumps(jsonable(asdict(model._settings())))))
     assert travelled == model._settings()
     assert travelled.spread == 0
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from fmtc import Graph, Mixture
-from fmtc.protocol.graph.view import METHOD
 from fmtc.settings import Settings, flat
 
 
@@ -173,9 +172,9 @@ def test_settings_that_both_views_read_are_of_the_view_that_is_fitted():
 def test_settings_come_back_from_json():
     """As they travel to the clients of a federation."""
     settings = Settings(n_clusters=4, beta=0.3, scale="global", ridge=0.1, rho=None, align=False)
-    assert METHOD.read_settings(json.loads(json.dumps(asdict(settings)))) == settings
+    assert Settings(**json.loads(json.dumps(asdict(settings)))) == settings
     with pytest.raises(ValueError, match="ridge"):
-        METHOD.read_settings(asdict(settings) | {"ridge": -1.0})
+        Settings(**asdict(settings) | {"ridge": -1.0})
 
 
 def test_an_unknown_name_is_an_error():

@@ -393,15 +393,18 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     def _own_clusters(self, k: int) -> Any:
         """Clusters of a silo where it may have fewer than the federation: an int, or by silo."""
-        own = self.clusters_per_silo
+        own, is_found = self.clusters_per_silo, isinstance(self.n_clusters, str)
+
+        def at_most(value: Any) -> Any:  # a number that is found may be smaller
+            return min(value, k) if is_found and isinstance(value, Integral) else value
+
         if isinstance(own, str) and own == "auto":
             return k
         if not isinstance(own, Mapping):
-            is_found = isinstance(self.n_clusters, str) and isinstance(own, Integral)
-            return min(own, k) if is_found else own  # a number that is found may be smaller
+            return at_most(own)
         if not own:
             raise InputError("clusters_per_silo is a mapping without a silo; give one number, or one for each silo")
-        return {str(cid): value for cid, value in own.items()}
+        return {str(cid): at_most(value) for cid, value in own.items()}
 
     def _adopt(
         self,

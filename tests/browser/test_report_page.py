@@ -223,7 +223,9 @@ def lacking(tmp_path_factory, view):
         for name, counts in have.items()
     ]  # fmt: skip
     own = {name: sum(n > 0 for n in counts) for name, counts in have.items()}
-    model = VIEWS[view](own, n_concepts=3, max_iter=25, random_state=0).fit({silo.name: silo.X for silo in silos})
+    model = VIEWS[view](3, clusters_per_silo=own, max_iter=25, random_state=0).fit(
+        {silo.name: silo.X for silo in silos}
+    )
     results = runs.results(model, silos)
     report = runs.report(model, results, files=[], as_published=False, seconds=1.0, notes=[])
     runs.write_run(folder / "run", False, model, results, report)

@@ -176,7 +176,7 @@ class Rest(Output):
 @flags.quiet
 @flags.reading("silo_column", *ROWS, "obsm", missing=EM)
 def update(run: Path, files: tuple[Path, ...], rest: Rest, random_state: int, reading: Reading, words: Words) -> None:
-    """Go on with new rows: about a tenth of the rounds, and clusters keep their numbers. Nothing is sent.
+    """Go on with new rows: about a quarter of the rounds, and clusters keep their numbers. Nothing is sent.
 
     A model keeps no rows. FILES are all rows of a silo that count from now on, the oldest first: the old file and the
     new one or, to forget the old rows, the new one alone. Silos without a file keep their models. Writes to --out what

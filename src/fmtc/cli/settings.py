@@ -197,8 +197,6 @@ def build_model(flags: Mapping[str, Any], reading: Reading | None = None) -> FMT
         if not isinstance(given.get("clusters_per_silo"), dict):
             raise click.UsageError(NO_NUMBER)
         given["n_clusters"] = "auto"
-    elif isinstance(given["n_clusters"], str) and "clusters_per_silo" in given:
-        raise click.UsageError(f"-k {given['n_clusters']} finds one number for all silos; omit --clusters-per-silo")
     given |= flags["set"]
     try:
         if (promise := read_privacy(flags)) is not None:

@@ -484,7 +484,7 @@ class _Run:
         if not set(ids) <= set(here) <= set(about["asked"]):
             raise FileError(f"the checkpoint in {folder} is of silos {list(ids)}, this run has {list(here)}")
         if about["weights"] != jsonable(self.weights):
-            raise FileError(f"the checkpoint in {folder} was made with other client_weights; resume with the same ones")
+            raise FileError(f"the checkpoint in {folder} was made with other silo_weights; resume with the same ones")
 
 
 ROUND = "round-" + 5 * "[0-9]"

@@ -130,14 +130,14 @@ def run_(datasets: tuple[str, ...], methods: tuple[str, ...], words: Words, **se
 
 @main_group.command(
     "freeze",
-    short_help="Fix what `bench paper` will run, before it runs.",
+    short_help="Fix what `fmtc-bench paper` will run, before it runs.",
     epilog="""\b
 Examples:
   fmtc-bench freeze
   fmtc-bench freeze --out again --json""",
 )
 @click.option("--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True, cls=Option,
-              help="Folder for protocol.md; `bench paper` takes the same.")  # fmt: skip
+              help="Folder for protocol.md; `fmtc-bench paper` takes the same.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress.")
 def freeze_(out: Path, words: Words) -> None:
     """Write protocol.md: test federations with digests of their rows, methods, splits, scores, tests, and the digest of

@@ -14,8 +14,8 @@ import numpy as np
 
 from ...errors import RefusedError, warn_not_converged
 from ...kernels.alignment import match_clusters, match_concepts, numbers_of, same_place, widening
-from ...kernels.centers import label_sums, row_norms, unit_centers
-from ...linalg.arrays import asarray_like, double, is_tensor, namespace, to_numpy
+from ...kernels.centers import row_norms, unit_centers
+from ...linalg.arrays import asarray_like, double, namespace, to_numpy
 from ...mixture import Cells
 from ...mixture.pooling import Pool
 from ...mixture.starts import FIRST_SPREAD
@@ -309,10 +309,6 @@ class Settle(Phase):
 def first_statistics(own: Clusters, order: Array) -> Statistics:
     """Sums of the projections in each of the client's k-means clusters, in the common order."""
     k = len(order)
-    if is_tensor(own.E):  # of all concepts: nothing is missing
-        labels = asarray_like(numbers_of(order), own.labels)[own.labels]
-        sums, counts = map(to_numpy, label_sums(own.E, labels, k))
-        return Statistics(counts, sums, np.zeros((k, 0)), np.zeros(sums.shape[1]))
     labels = numbers_of(order)[to_numpy(own.labels)]
     E = np.nan_to_num(to_numpy(double(own.E)))
     one = np.zeros((len(E), k))
