@@ -1000,7 +1000,11 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """Parameters by name, those of the views side by side with the others: what models and reports keep."""
         own = {name: value for name, value in self.get_params(deep=False).items() if name not in ("graph", "mixture")}
         privacy = asdict(self.privacy) if isinstance(self.privacy, Privacy) else self.privacy
-        known = {"n_clusters": self.n_clusters_} if isinstance(self.n_clusters, str) else {}
+        known: dict[str, Any] = {}
+        if isinstance(self.n_clusters, str):
+            known["n_clusters"] = self.n_clusters_
+            if not isinstance(self.clusters_per_silo, str):
+                known["clusters_per_silo"] = self._own_clusters(self.n_clusters_)
         views = flat(self.view, self.graph, self.mixture)
         views["kappa"] = finite(views["kappa"])
         return own | views | {"privacy": privacy} | known

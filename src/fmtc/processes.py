@@ -82,9 +82,7 @@ def federate(
     model._check_names(rows)
     if min_silos is not None and not 1 <= min_silos <= len(parts):
         raise InputError(f"min_silos must lie between 1 and the {len(parts)} silos there are, got {min_silos}")
-    schema = getattr(model, "schema_", None)
-    reading = Reading(schema=None if schema is None or schema.is_plain else schema, missing="em")
-    sources = [ClientSource(cid, "", reading) for cid in rows]
+    sources = [ClientSource(cid, "", _reading(model)) for cid in rows]
     how: dict[str, Any] = {"min_clients": min_silos, "deadline": deadline, "wait": WAIT, "listen": listen}
     settings = None if isinstance(model.n_clusters, str) else model._settings()  # refused before a process starts
     with local.LocalFederation(sources, rows=rows) as federation:
@@ -101,6 +99,12 @@ def federate(
     places = None if outcome.missing else {cid: rows for cid, (_, rows) in parts.items()}
     clients = {cid: kept.client for cid, kept in outcome.kept.items()}
     return model._adopt(_after(outcome, asked), clients, places)
+
+
+def _reading(model: FMTC) -> Reading:
+    """How each process reads its rows, which are numbers and codes of levels."""
+    schema = getattr(model, "schema_", None)
+    return Reading(schema=None if schema is None or schema.is_plain else schema, missing="em")
 
 
 def _after(outcome: RunRecord, asked: RunRecord | None) -> RunRecord:

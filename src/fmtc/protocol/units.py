@@ -238,8 +238,7 @@ class Rescale(Phase):
     def ask(self, server: ServerState, settings: Settings) -> Ask:
         """The common units."""
         units = server.scaling
-        if units is None:
-            raise RuntimeError("columns cannot be scaled before they are summed up")
+        assert units is not None
         return self.Ask(shift=units.shift, stretch=units.stretch, keep=units.keep, lift=server.lifted or None)
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:

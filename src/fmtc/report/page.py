@@ -69,22 +69,14 @@ def compose(name: str, summary: Mapping[str, Any], data: Mapping[str, Any], fold
     -------
     str
     """
-    jinja2 = needs_jinja()
+    markup = needs_jinja().utils.markupsafe.Markup
     style, script = (
         "".join(file.read_text(encoding="utf-8") for file in (HERE / f"common.{kind}", folder / f"{name}.{kind}"))
         for kind in ("css", "js")
     )
-    return str(
-        _templates(folder)
-        .get_template(f"{name}.html")
-        .render(
-            **summary,
-            style=jinja2.utils.markupsafe.Markup(style),
-            script=jinja2.utils.markupsafe.Markup(script),
-            policy=_policy(style, script),
-            data=jinja2.utils.markupsafe.Markup(_embedded(data)),
-        )
-    )
+    whole = {"style": markup(style), "script": markup(script), "data": markup(_embedded(data))}
+    template = _templates(folder).get_template(f"{name}.html")
+    return str(template.render(**summary, **whole, policy=_policy(style, script)))
 
 
 @cache

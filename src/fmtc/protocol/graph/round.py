@@ -65,7 +65,9 @@ def server_step(
         turned = {server.client_ids[t]: _own_rotation(server, R[:, :, i], t) for i, t in enumerate(present)}
         rotations = {**rotations, **turned}
     rho, p, coupling = server.rho, settings.schatten_p, coupling_of(server, settings)
-    beta = absolute_beta(settings.beta, W, rho, p, coupling) if server.beta is None else server.beta
+    beta = server.beta
+    if beta is None:  # a fraction of the largest singular value of the first stack, in the units of Eq. 18
+        beta = rho * weight_of_threshold(settings.beta * coupling.critical_threshold(W), p)
     T = memory.compute(_target(server, W, judged, settings), over=server.Y, dtype=W.dtype)
     consensus = coupling.prox(T, beta / rho, p).separate_from(T)  # Eq. 18
     Z = consensus.Z
@@ -161,11 +163,6 @@ def _own_rotation(server: GraphServer, R: Array, t: int) -> Array:
     """The rotation of client t as it takes it; (K, K) -> (k, k)."""
     columns = server.columns_of(t)
     return np.ascontiguousarray(R[columns][:, columns])
-
-
-def absolute_beta(relative: float, W: Array, rho: float, p: float, coupling: Coupling) -> float:
-    """Beta in the units of Eq. 18, from a fraction of the largest singular value of the first stack."""
-    return rho * weight_of_threshold(relative * coupling.critical_threshold(W), p)
 
 
 def _rotations(server: GraphServer, W: Array, present: list[int], settings: Settings) -> Array | None:

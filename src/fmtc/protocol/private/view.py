@@ -18,7 +18,7 @@ and only the noisy total is seen. Every phase is answered once in a run.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import inf, sqrt
 from typing import Any
@@ -121,8 +121,8 @@ class StagePhase(Phase):
             "privacy allows.", kind="float64",
         )  # fmt: skip
 
-    def __init__(self, stage: Stage, kinds: tuple[str, ...]):
-        self.stage, self.kinds = stage, kinds
+    def __init__(self, stage: Stage, kinds: tuple[str, ...], read: Callable[..., PrivateServer]):
+        self.stage, self.kinds, self.read = stage, kinds, read
         self.name = stage.name  # type: ignore[misc]
         self.doing = f"adding up its records for {stage.name!r}"  # type: ignore[misc]
 
@@ -168,7 +168,7 @@ class StagePhase(Phase):
         """Add up, and make the public state of the total."""
         total = sum(answer.total for answer in answers.values())
         sd = self.noise(self.Ask(), settings).get("total", 0.0)
-        server = _REDUCED[self.name.rstrip("0123456789")](server, np.asarray(total), sd, settings, self)
+        server = self.read(server, np.asarray(total), sd, settings, self)
         if self not in LOOPS:
             return server
         return server, RoundReport(objective=float("nan"), primal_residual=0.0, dual_residual=0.0)
@@ -192,18 +192,18 @@ def gate(settings: Settings, n_rows: float, n_columns: int) -> None:
         warnings.warn(weak, UserWarning, stacklevel=2)
 
 
-def _reduce_mean(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
+def _read_mean(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
     public, n = released.read_mean(server.public, total)
     if sd and server.planned:  # the number of rows has noise as well: to look at it costs nothing
         gate(settings, n, len(total) - 1)
     return replace(server, public=public, n_samples=n)
 
 
-def _reduce_radius(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
+def _read_radius(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
     return replace(server, public=released.read_radius(server.public, total))
 
 
-def _reduce_gram(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
+def _read_gram(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
     k = settings.n_clusters
     public, variances = released.read_gram(server.public, total, server.n_samples, sd, k)
     K = released.number_of_anchors(server.n_samples, LINKS.noise(State(), settings).get("total", 0.0), k)
@@ -213,7 +213,7 @@ def _reduce_gram(server: PrivateServer, total: Array, sd: float, settings: Setti
     return replace(server, public=replace(public, centers=centers), variances=variances)
 
 
-def _reduce_anchors(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
+def _read_anchors(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
     cells = released.read_cells(total, server.public.centers, sd)
     if server.kind == "mixture":
         n, k = server.n_samples, settings.n_clusters
@@ -224,7 +224,7 @@ def _reduce_anchors(server: PrivateServer, total: Array, sd: float, settings: Se
     return replace(server, public=replace(server.public, centers=centers), cells=cells)
 
 
-def _reduce_links(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
+def _read_links(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
     cells, k = server.cells, settings.n_clusters
     assert cells is not None
     clusters = released.clusters_of_anchors(cells, total, sd, server.n_samples, k, settings.seed)
@@ -235,7 +235,7 @@ def _reduce_links(server: PrivateServer, total: Array, sd: float, settings: Sett
     )  # fmt: skip
 
 
-def _reduce_mixture(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
+def _read_mixture(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
     cells = released.read_cells(total, server.public.centers, sd)
     public = released.next_mixture(server.public, cells, _second(server), server.n_samples, sd)
     return replace(
@@ -250,17 +250,14 @@ def _second(server: PrivateServer) -> Array:
     return second
 
 
-_REDUCED = {
-    "mean": _reduce_mean, "radius": _reduce_radius, "gram": _reduce_gram, "anchors": _reduce_anchors,
-    "links": _reduce_links, "mixture": _reduce_mixture,
-}  # fmt: skip
-
 _BOTH = ("anchors", "mixture")
-MEAN, RADIUS, GRAM = (StagePhase(stage, _BOTH) for stage in STAGES[:3])
-ANCHORS = tuple(StagePhase(stage, ("anchors",)) for stage in STAGES[3:6])
-LINKS = StagePhase(STAGES[6], ("anchors",))
-BEGIN = StagePhase(replace(MIXTURE_STAGES[3], name="anchors0"), ("mixture",))
-MIXTURE = tuple(StagePhase(stage, ("mixture",)) for stage in MIXTURE_STAGES[4:])
+MEAN = StagePhase(STAGES[0], _BOTH, _read_mean)
+RADIUS = StagePhase(STAGES[1], _BOTH, _read_radius)
+GRAM = StagePhase(STAGES[2], _BOTH, _read_gram)
+ANCHORS = tuple(StagePhase(stage, ("anchors",), _read_anchors) for stage in STAGES[3:6])
+LINKS = StagePhase(STAGES[6], ("anchors",), _read_links)
+BEGIN = StagePhase(replace(MIXTURE_STAGES[3], name="anchors0"), ("mixture",), _read_anchors)
+MIXTURE = tuple(StagePhase(stage, ("mixture",), _read_mixture) for stage in MIXTURE_STAGES[4:])
 LOOPS = (LINKS, MIXTURE[-1])
 
 

@@ -37,8 +37,8 @@ class MakeCards(Phase):
 
     def reply(self, keys: Any, ask: Nothing, settings: Any, round_no: int) -> tuple[Any, Answer]:
         """Make a key and sign it."""
-        key, certificate, signature = keys.card(settings)
-        return keys, self.Answer(key=_bytes(key), certificate=_bytes(certificate), signature=_bytes(signature))
+        key, certificate, signature = (np.frombuffer(part, np.uint8) for part in keys.card(settings))
+        return keys, self.Answer(key=key, certificate=certificate, signature=signature)
 
     def reduce(self, server: Any, answers: Answers, settings: Any) -> Any:
         """Keep the cards, to be shown to everybody."""
@@ -122,10 +122,6 @@ def shown_cards(ask: Any) -> Mapping[str, Card]:
         raise RefusedError("roster: names are not in order, or one is there twice")
     each = (np.split(part, np.cumsum(size)[:-1]) for part, size in zip(parts, sizes, strict=True))
     return {name: Card(*(part.tobytes() for part in card)) for name, *card in zip(names, ask.keys, *each, strict=True)}
-
-
-def _bytes(data: bytes) -> Array:
-    return np.frombuffer(data, np.uint8)
 
 
 CARDS, ROSTER = MakeCards(), Roster()

@@ -110,7 +110,7 @@ class TotalMoments(Moments):
 
     def ask(self, server: ServerState, settings: Settings) -> Ask:
         """The means, once they are known."""
-        return self.Ask(means=_means(server))
+        return become(server, self.Ask)
 
     def said(self, own: scaling.Moments, ask: Any) -> dict[str, Any]:
         """Sums of columns, then of squared deviations from the common means."""
@@ -133,12 +133,8 @@ class TotalMoments(Moments):
         in_one_unit = total.in_one_unit == how_many(answers)
         whole = total.filled is None or bool((total.filled == total.n_samples).all())
         counts = None if whole else total.filled
-        pooled = scaling.Moments(total.n_samples, _means(server), sums, counts)
+        pooled = scaling.Moments(total.n_samples, getattr(server, "means", None), sums, counts)
         return agreed(server, pooled, in_one_unit, settings)
-
-
-def _means(server: ServerState) -> Array | None:
-    return server.means if isinstance(server, Averaged) else None
 
 
 class _Sums(GraphView):
