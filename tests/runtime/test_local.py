@@ -15,6 +15,7 @@ from fmtc.privacy.ledger import verify
 from fmtc.protocol.base import Message, Nothing, message_bytes, nbytes
 from fmtc.protocol.graph.opening import PREPARE
 from fmtc.protocol.graph.view import METHOD
+from fmtc.protocol.state import with_rows
 from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
 from fmtc.settings import Settings
@@ -45,7 +46,7 @@ def prepared(data=DATA, kind=LocalTransport, **options):
 def test_clients_are_sorted_and_data_is_not_copied():
     transport = LocalTransport(DATA, SETTINGS)
     assert transport.client_ids == ("a", "b", "c")
-    assert all(transport.clients[cid].rows.X is DATA[cid] for cid in DATA)
+    assert all(with_rows(client, SETTINGS).rows.X is DATA[cid] for cid, client in transport.clients.items())
 
 
 def test_exchange_reaches_only_those_it_names_and_counts_the_bytes():

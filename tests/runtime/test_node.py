@@ -564,4 +564,4 @@ def test_units_of_columns_that_came_again_are_not_applied_twice(tmp_path):
     units = RESCALE.Ask(stretch=np.full(5, 2.0), shift=np.ones(5))
     for _ in range(2):
         node.answer(Message("rescale", units))
-        assert_array_equal(node.client.rows.X, (DATA["a"] - 1) / 2)
+        assert_array_equal(with_rows(node.client, settings).rows.X, (DATA["a"] - 1) / 2)
