@@ -46,7 +46,7 @@ def prepared(data=DATA, kind=LocalTransport, **options):
 def test_clients_are_sorted_and_data_is_not_copied():
     transport = LocalTransport(DATA, SETTINGS)
     assert transport.client_ids == ("a", "b", "c")
-    assert all(with_rows(transport.clients[cid], SETTINGS).rows.X is DATA[cid] for cid in DATA)
+    assert all(with_rows(client, SETTINGS).rows.X is DATA[cid] for cid, client in transport.clients.items())
 
 
 def test_exchange_reaches_only_those_it_names_and_counts_the_bytes():

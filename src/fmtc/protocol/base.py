@@ -55,7 +55,7 @@ LETTERS = {  # in the shapes of fields
     "s": "starts that are still compared",
     "w": "words of 64 bits",
     "b": "bytes",
-    "m": "clients",
+    "m": "silos",
     "g": "frames that are compared",
     "e": "eigenvalues: one more than the largest number of clusters that is compared",
     "v": "numbers of clusters that are compared",
@@ -128,7 +128,7 @@ class Failure(Content):
 
     error: str = number(
         "kind of error, such as MemoryError",
-        "That something went wrong, and roughly what; the sentence stays with the client.",
+        "That something went wrong, and roughly what; the sentence stays with the silo.",
         kind="word", check=lambda v, _: None if v.isidentifier() and len(v) < 100 else "is not the name of an error",
     )  # fmt: skip
 

@@ -129,7 +129,7 @@ def _refuse_sizes(client_id: str, X: Any, entries: Array) -> None:
     if peak and not np.sqrt(limits.tiny) < peak < np.sqrt(limits.max / X.shape[0] / X.shape[1]):
         raise DataError(
             f"silo {client_id!r} has entries up to {peak:.1e}, too {'large' if peak > 1 else 'small'} to be squared "
-            f"in {X.dtype}. Rescale the features of all clients."
+            f"in {X.dtype}. Rescale the features of all silos."
         )
 
 

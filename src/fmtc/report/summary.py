@@ -74,11 +74,9 @@ def summary_of(run: Run) -> dict[str, Any]:
     """`summarise` of a run that has been read."""
     report = run.report
     own = run.model is not None and of_one_silo(report)
-    sizes = [line["cluster_sizes"] for line in report["silos"]] if run.model is not None else [[1]]
-    empty = empty_clusters_sentence(sizes, all_silos=not own)
+    empty = _empty(run, own)
     found, clusters = ([], []) if run.explanation is None else _clusters(run.explanation, run.held)
-    silos, more = _silos(run, clusters), run.details.get("points", {})
-    letters = {letter for line in report["sent"] for letter in line["shape"].split(" × ")}
+    silos = _silos(run, clusters)
     summary = {
         "title": run.title,
         "n_clusters": run.k,
@@ -95,9 +93,9 @@ def summary_of(run: Run) -> dict[str, Any]:
         "history": run.history,
         "atlas": None if run.atlas is None else _atlas(run.atlas),
         "trust": _trust(report["trust"]),
-        "points": {name: {**shown, **more.get(name, {})} for name, shown in report.get("projection", {}).items()},
+        "points": _points(run),
         "sent": report["sent"],
-        "letters": {letter: what for letter, what in LETTERS.items() if letter in letters},
+        "letters": _letters(report["sent"]),
         "seen": _seen(report["trust"]),
         "bytes_up": sum(line["bytes_up"] for line in run.history) if run.history else None,
         "bytes_down": sum(line["bytes_down"] for line in run.history) if run.history else None,
@@ -109,6 +107,25 @@ def summary_of(run: Run) -> dict[str, Any]:
     }
     said = findings(run, summary) + ([f"C{empty[1:]}."] if empty else [])
     return dict(jsonable(summary | {"words": said, "run_words": run_words(run, summary)}))
+
+
+def _empty(run: Run, own: bool) -> str:
+    """Which clusters have no row, in a sentence; empty where there is none, or nobody knows."""
+    if run.model is None:
+        return ""
+    return empty_clusters_sentence([line["cluster_sizes"] for line in run.report["silos"]], all_silos=not own)
+
+
+def _points(run: Run) -> dict[str, Any]:
+    """Where the rows of each silo lie in the picture, with what more is known of them."""
+    more = run.details.get("points", {})
+    return {name: {**shown, **more.get(name, {})} for name, shown in run.report.get("projection", {}).items()}
+
+
+def _letters(sent: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What the letters mean that shapes of messages have."""
+    used = {letter for line in sent for letter in line["shape"].split(" × ")}
+    return {letter: what for letter, what in LETTERS.items() if letter in used}
 
 
 def _trust(found: Mapping[str, Any]) -> dict[str, Any] | None:

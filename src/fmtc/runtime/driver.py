@@ -287,7 +287,7 @@ class _Run:
             elif place > begun or phase.rebuilds:
                 answered = self._phase(phase, answered, again=place < begun)
         missing = set(self.transport.client_ids) - set(answered)
-        late = {cid: self._late(cid) for cid in sorted(missing) if self._was_to_conclude(cid)}
+        late = {cid: messages for cid in sorted(missing) if (messages := self._late(cid))}
         server = self.method.ended(self.server, self.history)
         if self.refused:
             server = self.method.held(server, self.refused)
@@ -297,14 +297,15 @@ class _Run:
         )  # fmt: skip
         return with_server(record, self.method, server)
 
-    def _was_to_conclude(self, cid: str) -> bool:
-        """Whether a client was lost when it was asked to conclude, which needs nothing of the others."""
-        asked = self.closing.get(cid, [])
-        return bool(asked) and self.method.phase(asked[-1].phase).concludes
-
     def _late(self, cid: str) -> tuple[Message, ...]:
-        """What a client is asked to conclude later, in a process that begins anew: as if the run had been resumed."""
+        """What a client is asked to conclude later, in a process that begins anew: as if the run had been resumed.
+
+        Nothing, unless it was lost when it was asked to conclude, which needs nothing of the others.
+        """
         method, server, settings = self.method, self.before_closing, self.settings
+        asked = self.closing.get(cid, [])
+        if not asked or not method.phase(asked[-1].phase).concludes:
+            return ()
         place = {"round_no": self.round_no, "last_round": self.answered.get(cid, 0)}
         again = [
             Message(phase.name, phase.asks(server, settings)[cid], **place, turn=turn)
@@ -312,7 +313,7 @@ class _Run:
             if phase.rebuilds
             for turn in range(method.times(phase, server, settings))
         ]
-        return (*again, *self.closing[cid])
+        return (*again, *asked)
 
     def _phase(self, phase: Phase, answered: Iterable[str], *, again: bool) -> Iterable[str]:
         """All turns of a phase; the clients that answered the last one. `again`: its answers were reduced before."""
@@ -320,9 +321,9 @@ class _Run:
         while turn < self.method.times(phase, self.server, self.settings):  # each time: answers may end it
             replies = self._ask(phase, turn)
             answered = tuple(replies.answers)
-            if not again and self._opens(phase):
-                self.server = self.method.without(self.server, set(replies.failures))
             if not again:
+                if self._opens(phase):
+                    self.server = self.method.without(self.server, set(replies.failures))
                 self.server = phase.reduce(self.server, replies.answers, self.settings)
             turn += 1
         return answered

@@ -16,7 +16,7 @@ from ..linalg.sparse import on_cores
 from ..linalg.threads import one_thread
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, write_lines
 from ..privacy.outbox import Outbox
-from ..protocol.base import Message, Phase, message_bytes, nbytes
+from ..protocol.base import Message, message_bytes, nbytes
 from ..protocol.graph.view import METHOD
 from ..protocol.method import ClientResult, Method
 from .driver import Replies, Transport
@@ -119,7 +119,9 @@ class LocalTransport(Transport):
     def exchange(self, messages: Mapping[str, Message]) -> Replies:
         """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
         phases = [self.method.phase(name) for name in {message.phase for message in messages.values()}]
-        searching, alone = self._how(phases, len(messages))
+        few, on_host = self.cores == 1 or len(messages) < self.cores, self.device == HOST
+        searching = few and on_host and any(phase.threads for phase in phases)  # each with all cores
+        alone = self.cores == 1 or not on_host or searching or not all(phase.parallel for phase in phases)
         each = map if alone else self.pool.map
         spare = self.cores if alone else self.cores // max(1, len(messages))
         replies = Replies(bytes_down=sum(map(message_bytes, messages.values())))
@@ -132,13 +134,6 @@ class LocalTransport(Transport):
                     replies.answers[cid] = answer
                     replies.bytes_up += nbytes(answer)
         return replies
-
-    def _how(self, phases: Iterable[Phase], asked: int) -> tuple[bool, bool]:
-        """Whether clients search with all cores, and whether they work one after the other."""
-        few, on_host = self.cores == 1 or asked < self.cores, self.device == HOST
-        searching = few and on_host and any(phase.threads for phase in phases)
-        side_by_side = self.cores > 1 and on_host and not searching and all(phase.parallel for phase in phases)
-        return searching, not side_by_side
 
     def _ask(self, cores: int, cid: str, message: Message) -> Any:
         node = self.nodes[cid]

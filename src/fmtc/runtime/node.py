@@ -139,12 +139,7 @@ class ClientNode:
         # by phase, the last question that has no answer, or that ended the client's work: place, digest, answer
         self._done: dict[str, tuple[Any, str, Any]] = {}
         self._built: dict[str, str] = {}  # what the state was built with: digests of asks by phase
-        self._contexts: dict[str, str] = {}  # by phase, until the state is built anew
-        decided = jsonable(asdict(settings))  # what answers depend on, in the loop and after it
-        self._decided = {
-            free: json.dumps([(name, value) for name, value in sorted(decided.items()) if name not in free])
-            for free in (method.changeable, method.stopping)
-        }
+        self._decided = sorted(jsonable(asdict(settings)).items())  # what answers depend on
 
     def answer(self, message: Message, *, quiet: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Any:
         """Check a message, take the step it asks for, save the new state, and release the answer.
@@ -199,12 +194,11 @@ class ClientNode:
             self._done[phase.name] = message.key, message.asked, plain
         if phase.rebuilds:
             self._built[phase.name] = message.asked
-            self._contexts = {}
 
     def _begin(self) -> None:
         """The client at rest: for the first message, and where a server begins the run once more."""
         self.client, self._at, self._newest = self.subjects["client"](), 0, 0
-        self._done, self._built, self._contexts = {}, {}, {}
+        self._done, self._built = {}, {}
 
     def _reply(
         self, phase: Phase, message: Message, context: str, quiet: Callable[[], AbstractContextManager[Any]]
@@ -238,11 +232,10 @@ class ClientNode:
 
     def _context(self, phase: Phase) -> str:
         """Digest of what an answer depends on besides the question: settings, and what the state was built with."""
-        if phase.name not in self._contexts:
-            free = self.method.stopping if phase in self.method.closing else self.method.changeable
-            built = [self._built.get(other.name) for other in self.method.phases[: self._step]]
-            self._contexts[phase.name] = sha256(json.dumps([self._decided[free], built]).encode()).hexdigest()
-        return self._contexts[phase.name]
+        free = self.method.stopping if phase in self.method.closing else self.method.changeable
+        decided = json.dumps([(name, value) for name, value in self._decided if name not in free])
+        built = [self._built.get(other.name) for other in self.method.phases[: self._step]]
+        return sha256(json.dumps([decided, built]).encode()).hexdigest()
 
     def restore(self, client: Any, round_no: int) -> None:
         """Set the state to that after a round."""

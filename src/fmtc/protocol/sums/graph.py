@@ -235,7 +235,7 @@ class Frame(Phase):
         """The client's part of the next mean."""
 
         turned: Array = array(
-            "d k", "W in the common frame, scaled to norm 1", "In the sum: the mean of the projections of all clients."
+            "d k", "W in the common frame, scaled to norm 1", "In the sum: the mean of the projections of all silos."
         )
 
     def ask(self, server: Directions, settings: Settings) -> Ask:
@@ -303,7 +303,7 @@ class Match(Phase):
         )  # fmt: skip
         ranks: Array = array(
             "g k", "their places in the silo's own order, the largest first",
-            "In the sum: which clusters are large at most clients.",
+            "In the sum: which clusters are large at most silos.",
         )  # fmt: skip
 
     def ask(self, server: Framed, settings: Settings) -> Ask:

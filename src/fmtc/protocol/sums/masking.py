@@ -136,7 +136,7 @@ def encoded(phase: Phase, answer: Any, n_clients: int) -> Array:
     if not (np.abs(numbers) < room).all():
         raise DataError(
             f"a number of {phase.name!r} is {np.abs(numbers).max():.1e}; a sum that only all silos together can open "
-            f"takes numbers below {room:.1e}. Rescale the columns of all clients."
+            f"takes numbers below {room:.1e}. Rescale the columns of all silos."
         )
     return fixed.encode(numbers, phase.fraction, phase.limbs)
 

@@ -152,7 +152,7 @@ def refuse_few(client_ids: Sequence[str]) -> None:
     if len(client_ids) < FEWEST:
         raise InputError(
             f"privacy needs at least {FEWEST} silos, got {len(client_ids)}: of two, each knows the other's part of a "
-            "sum. Use privacy=None with them, or find another client."
+            "sum. Use privacy=None with them, or find another silo."
         )
 
 

@@ -104,7 +104,6 @@ TEMPLATE = "master_template.yml"
 BUILDERS: dict[str, dict[str, Any]] = {
     "nvflare.lighter.impl.workspace.WorkspaceBuilder": {"template_file": [TEMPLATE]},
     "nvflare.lighter.impl.static_file.StaticFileBuilder": {"config_folder": "config"},
-    "nvflare.lighter.impl.cert.CertBuilder": {},
-    "nvflare.lighter.impl.signature.SignatureBuilder": {},
+    "nvflare.lighter.impl.cert.CertBuilder": {"root_valid_days": 3650},
 }
 STATIC_BUILDERS = [*BUILDERS][:2]  # those that make no key and no certificate

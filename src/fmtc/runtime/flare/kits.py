@@ -32,7 +32,6 @@ WAITING = "waiting.json"  # in a silo's folder: the signing request that has not
 ROSTER = "roster.json"  # beside a certificate: who was admitted, signed by the authority
 LOCK = "in-use.lock"  # in a kit: held by the process that works with the kit
 ADMIN = "coordinator@fmtc.local"
-AUTHORITY_DAYS = 3650
 CONTROLLER = "fmtc.runtime.flare.adapter.FmtcController"
 EXECUTOR = "fmtc.runtime.flare.adapter.FmtcExecutor"
 RESOURCES = "resources.json"  # in `local`: which classes a job may use, and FLARE's own components
@@ -241,7 +240,6 @@ def flare_files(
 
 def _flare_kits(plan: Plan, folder: Path, party: dict[str, str], builders: Iterable[str]) -> Path:
     """Have FLARE make its startup kits of its server and one more party; the folder that holds them."""
-    arguments = {"CertBuilder": {"root_valid_days": AUTHORITY_DAYS}}
     project = {
         "api_version": 3,
         "name": plan.name,
@@ -250,10 +248,7 @@ def _flare_kits(plan: Plan, folder: Path, party: dict[str, str], builders: Itera
             {"name": "server", "type": "server", "org": "fmtc", "default_host": plan.host, "fed_learn_port": plan.port},
             party,
         ],
-        "builders": [
-            {"path": path, "args": compat.BUILDERS[path] | arguments.get(path.rpartition(".")[2], {})}
-            for path in builders
-        ],
+        "builders": [{"path": path, "args": compat.BUILDERS[path]} for path in builders],
     }
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
