@@ -20,7 +20,23 @@ from fmtc import FMTC
 from fmtc.cli.program import main_group
 
 ROOT = Path(fmtc.__file__).parent
-CEILINGS: dict[str, int] = {}
+CEILINGS = {  # of code lines, as measured when they were set; "top" is the files beside the rooms
+    "protocol": 4340,
+    "runtime": 3540,
+    "cli": 3150,
+    "top": 2310,
+    "tables": 2250,
+    "kernels": 1450,
+    "artifacts": 1330,
+    "privacy": 1240,
+    "describe": 990,
+    "models": 960,
+    "report": 890,
+    "mixture": 800,
+    "linalg": 750,
+    "later": 250,
+    "plot": 180,
+}
 LONGEST_FILE = 500
 MOST_PARAMETERS = 8
 MOST_BRANCHES = 15
