@@ -94,11 +94,16 @@ def federate(
         k, asked = number_of_clusters(model, rows, ask)
         settings = replace(settings or model._settings(k), calibrate=calibrate)
         outcome = federation.run(settings, weights=weights, **how)
-    for note in dict.fromkeys(note for kept in outcome.kept.values() for note in kept.notes):
-        warnings.warn(note, stacklevel=2)
+    _warn(outcome)
     places = None if outcome.missing else {cid: rows for cid, (_, rows) in parts.items()}
     clients = {cid: kept.client for cid, kept in outcome.kept.items()}
     return model._adopt(_after(outcome, asked), clients, places)
+
+
+def _warn(outcome: RunRecord) -> None:
+    """Warn of what the silos were warned of, of each thing once."""
+    for note in dict.fromkeys(note for kept in outcome.kept.values() for note in kept.notes):
+        warnings.warn(note, stacklevel=3)
 
 
 def _reading(model: FMTC) -> Reading:
