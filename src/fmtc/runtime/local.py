@@ -118,10 +118,7 @@ class LocalTransport(Transport):
 
     def exchange(self, messages: Mapping[str, Message]) -> Replies:
         """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
-        phases = [self.method.phase(name) for name in {message.phase for message in messages.values()}]
-        few, on_host = self.cores == 1 or len(messages) < self.cores, self.device == HOST
-        searching = few and on_host and any(phase.threads for phase in phases)  # each with all cores
-        alone = self.cores == 1 or not on_host or searching or not all(phase.parallel for phase in phases)
+        alone, searching = self._how(messages)
         each = map if alone else self.pool.map
         spare = self.cores if alone else self.cores // max(1, len(messages))
         replies = Replies(bytes_down=sum(map(message_bytes, messages.values())))
@@ -134,6 +131,14 @@ class LocalTransport(Transport):
                     replies.answers[cid] = answer
                     replies.bytes_up += nbytes(answer)
         return replies
+
+    def _how(self, messages: Mapping[str, Message]) -> tuple[bool, bool]:
+        """Whether clients reply one after the other, and whether each of them searches with all cores."""
+        phases = [self.method.phase(name) for name in {message.phase for message in messages.values()}]
+        few, on_host = self.cores == 1 or len(messages) < self.cores, self.device == HOST
+        searching = few and on_host and any(phase.threads for phase in phases)
+        alone = self.cores == 1 or not on_host or searching or not all(phase.parallel for phase in phases)
+        return alone, searching
 
     def _ask(self, cores: int, cid: str, message: Message) -> Any:
         node = self.nodes[cid]
