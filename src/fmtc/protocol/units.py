@@ -238,7 +238,8 @@ class Rescale(Phase):
     def ask(self, server: ServerState, settings: Settings) -> Ask:
         """The common units."""
         units = server.scaling
-        assert units is not None
+        if units is None:
+            raise RuntimeError("the units of columns are not known yet")
         return self.Ask(shift=units.shift, stretch=units.stretch, keep=units.keep, lift=server.lifted or None)
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
