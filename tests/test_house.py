@@ -21,7 +21,7 @@ from fmtc.cli.program import main_group
 
 ROOT = Path(fmtc.__file__).parent
 CEILINGS = {  # of code lines, as measured when they were set; "top" is the files beside the rooms
-    "protocol": 4340,
+    "protocol": 4350,
     "runtime": 3540,
     "cli": 3150,
     "top": 2310,
@@ -30,7 +30,7 @@ CEILINGS = {  # of code lines, as measured when they were set; "top" is the file
     "artifacts": 1330,
     "privacy": 1240,
     "describe": 990,
-    "models": 960,
+    "models": 980,
     "report": 890,
     "mixture": 800,
     "linalg": 750,

@@ -162,8 +162,8 @@ def test_a_concept_that_is_omitted_is_counted_with_the_nearest(rng, levels):
     """The sums are those of the same rows in a coarser division: the server finds nothing wrong with them."""
     ask, answer, cells = mixture_answer(rng, [40, 30, 2], levels)
     sent = Rules(OMIT).protect(EM, answer, SimpleNamespace(cells=cells))
-    common, sums = common_parameters(ask), _unpacked(sent, 0)
-    assert impossible_sums(_unpacked(answer, 0), common, levels, (72,)) is None
+    common, sums = common_parameters(ask), _unpacked(sent)[0]
+    assert impossible_sums(_unpacked(answer)[0], common, levels, (72,)) is None
     assert impossible_sums(sums, common, levels, (72,)) is None
     assert_allclose(sums.counts.sum(), 72)
     assert sums.counts[2] == pytest.approx(TRACE)

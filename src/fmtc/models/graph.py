@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -137,11 +138,20 @@ class GraphModel(ClientModel):
 
     def assign(self, X: Any) -> Array:
         """Cluster of each new row; (n, d) -> (n,)."""
-        return self._scored(X)[0].argmax(axis=1)
+        X = self.design(X)
+        score = self._scorer(X)
+        return base.blockwise(X, self.keep, lambda block: to_numpy(score(block)[0].argmax(axis=1)))
 
     def probabilities(self, X: Any) -> Array:
         """Probability of each cluster; (n, d) -> (n, k)."""
-        return base.softmax(self._scored(X)[0], self.W.dtype, self._variance)
+        X = self.design(X)
+        score = self._scorer(X)
+
+        def answer(block: Any) -> Array:
+            scaled, Y = map(to_numpy, score(block))
+            return base.softmax(scaled, self.W.dtype, Y[:, -1:] * self._variance)
+
+        return base.blockwise(X, self.keep, answer)
 
     def scores(self, X: Any) -> Array:
         """Log of share times density of each cluster, of the direction alone; with unit centres, the cosine to each."""
@@ -167,15 +177,27 @@ class GraphModel(ClientModel):
 
     def _scored(self, X: Any) -> tuple[Array, Array, Array]:
         """Score of each cluster, projections at length 1 and the lengths that they had; (n, k), (n, k), (n,)."""
+        X = self.design(X)
+        score = self._scorer(X)
+        found = base.blockwise(X, self.keep, lambda block: np.hstack([*map(to_numpy, score(block))]))
+        norm = found[:, -1:]
+        return found[:, : self.k] / norm, found[:, self.k : -1] / norm, norm[:, 0]
 
-        def projected(block: Any) -> Array:
-            mean = None if self.mean is None else to_device_of(self.mean, block)
-            Y = to_numpy(double(base.finite(Rows(block, mean) @ to_device_of(self.W, block))))
-            return np.hstack([Y, row_norms(Y)])
+    def _scorer(self, X: Any) -> Callable[[Any], tuple[Array, Array]]:
+        """A function of blocks of rows like X: scores times |y|, and (y, |y|), y the projection; (n, k), (n, k + 1).
 
-        Y, (V, c) = base.blockwise(self.design(X), self.keep, projected), self._linear()
-        Z, norm = Y[:, :-1] / Y[:, -1:], Y[:, -1]
-        return Z @ V + c, Z, norm
+        Times |y|, scores are linear in (y, |y|): one more product, of k + 1 columns, gives them.
+        """
+        Vc = np.vstack(self._linear())
+        W = to_device_of(np.pad(self.W, ((0, 0), (0, 1))), X)  # one more column, for the norm
+        mean = None if self.mean is None else to_device_of(self.mean, X)
+
+        def scores(block: Any) -> tuple[Array, Array]:
+            Y = double(Rows(block, mean) @ W)
+            Y[:, -1:] = base.finite(row_norms(Y))
+            return Y @ to_device_of(Vc, Y), Y
+
+        return scores
 
     def _linear(self) -> tuple[Array, Array]:
         """V and c: scores of a projection y of length 1 are y V + c, but for what all clusters share."""

@@ -106,9 +106,14 @@ def above(limit: float) -> Check:
     return lambda value, sizes: None if np.all(np.asarray(value) > limit) else f"is not above {limit:g}"
 
 
+_ENTRIES: dict[type, dict[str, Entry]] = {}  # asked for with every message
+
+
 def entries(kind: type) -> dict[str, Entry]:
     """Declarations of the fields of a message, by name."""
-    return {f.name: f.metadata["entry"] for f in fields(kind)}
+    if kind not in _ENTRIES:
+        _ENTRIES[kind] = {f.name: f.metadata["entry"] for f in fields(kind)}
+    return _ENTRIES[kind]
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

@@ -144,18 +144,18 @@ def next_round(
     weights, mixture = row_weights(server) or {}, server.mixture
     said = {cid: answers[cid] for cid in heard(server, answers)}
     count = how_many(answers) - (len(answers) - len(said))
-    n_starts = len(next(iter(said.values())).means)
+    starts = list(zip(*map(_unpacked, said.values()), strict=True))
     found, scores, capped, each = [], [], set[str](), []
-    for s in range(n_starts):
-        parts = [_unpacked(answer, s) for answer in said.values()]
+    for s, parts in enumerate(map(list, starts)):
+        common = mixture.common(s)
         if settings.contains:
             close = {"far_at": CLOSE[0], "wide_at": CLOSE[1]} if pool.even else {}
-            parts, touched = limited(parts, mixture.common(s), levels, **close)
+            parts, touched = limited(parts, common, levels, **close)
             capped |= {cid for cid, is_far in zip(said, touched, strict=True) if is_far}
-        if n_starts == 1 and 2 <= len(said) <= MOST_SLICES and not pool.even:
-            server = replace(server, influence=_for_all(server.client_ids, list(said), pulls(parts, mixture.common(s))))
+        if len(starts) == 1 and 2 <= len(said) <= MOST_SLICES and not pool.even:
+            server = replace(server, influence=_for_all(server.client_ids, list(said), pulls(parts, common)))
         sums = added(weighted(part, weights.get(cid, 1.0)) for cid, part in zip(said, parts, strict=True))
-        found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, count, mixture.floor))
+        found.append(pooled(common, sums, pool, levels, mixture.size, count, mixture.floor))
         scores.append(float(sums.score[1] / sums.score[2]))
         each.append(parts)
     mixture = replace(mixture, **stacked(found), scores=np.array(scores), rounds=mixture.rounds + 1)
@@ -170,18 +170,20 @@ def impossible_round(
     mixture: Mixture, answer: Answer, levels: tuple[int, ...] = (), told: tuple[int, ...] = ()
 ) -> str | None:
     """Why no rows can give these sums; `told`: how many rows there may be."""
-    starts = range(len(answer.means))
-    every = (impossible_sums(_unpacked(answer, s), mixture.common(s), levels, told) for s in starts)
+    every = (impossible_sums(sums, mixture.common(s), levels, told) for s, sums in enumerate(_unpacked(answer)))
     return next((why for why in every if why is not None), None)
 
 
-def _unpacked(answer: Answer, s: int) -> Sums:
-    _, k, r = answer.means.shape
-    scatter = np.zeros((r, r))
-    scatter[np.tril_indices(r)] = answer.scatter[s]
-    scatter += np.tril(scatter, -1).T
-    said = {name: value[s] for name, value in pack(answer).items()}
-    return Sums(**dict.fromkeys(("level_weights", "levels"), np.zeros((k, 0))) | said | {"scatter": scatter})
+def _unpacked(answer: Answer) -> list[Sums]:
+    """The sums of each start."""
+    n_starts, k, r = answer.means.shape
+    rows, columns = np.tril_indices(r)
+    scatter = np.zeros((n_starts, r, r))
+    scatter[:, rows, columns] = answer.scatter
+    scatter += np.tril(scatter, -1).swapaxes(1, 2)
+    none = dict.fromkeys(("level_weights", "levels"), np.zeros((n_starts, k, 0)))
+    said = none | pack(answer) | {"scatter": scatter}
+    return [Sums(**{name: value[s] for name, value in said.items()}) for s in range(n_starts)]
 
 
 def known_parameters(
