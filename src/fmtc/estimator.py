@@ -40,7 +40,7 @@ from .protocol.advice import advice_settings, range_of
 from .protocol.base import sent
 from .protocol.home import FEDERATED, TooFewError, calibrated
 from .protocol.method import COMMON, ClientResult, view_method
-from .protocol.outcome import kept as kept_of
+from .protocol.outcome import shared_by
 from .protocol.state import checked_weights
 from .rows import Remembered, SilosMixin, is_mapping, refuse_blind_search, refuse_names
 from .runtime.driver import Callback, RoundRecord, RunRecord, run
@@ -344,7 +344,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             checkpoint=checkpoint,
             resume=resume,
         )
-        result = replace(result, shared=kept_of(result.server, settings), ledgers=transport.ledgers)
+        result = replace(result, shared=shared_by(result.server, settings), ledgers=transport.ledgers)
         self._adopt(result.after(asked), transport.results(), {cid: places for cid, (_, places) in parts.items()})
         self._fitted = replace(self._fitted, seen=Remembered.of(X, silos))
         return self

@@ -94,7 +94,7 @@ class MixtureCommon:
     def clustered(self, client: Reading, settings: Settings, starts: Sequence[Personal]) -> Refitted:
         """The model of a silo whose rows are read."""
         common = among(self.mixture, self.has)
-        mine, sums = settled(client.cells, common, pool_of(settings), [*starts] or [common])
+        mine, sums = em_at_home(client.cells, common, pool_of(settings), [*starts] or [common])
         model = self._model(client, mine, settings)
         return Refitted(model, model.assign(client.X), client, sums)
 
@@ -162,7 +162,7 @@ class GraphCommon:
         else:
             common, cells = among(self.mixture, self.has), Cells(double(E), np.zeros((len(E), 0), np.int64))
             begin = [*starts] or [common, self._by_kmeans(client, E, settings)]
-            mine, sums = settled(cells, common, settle_pool(settings, len(E)), begin)
+            mine, sums = em_at_home(cells, common, settle_pool(settings, len(E)), begin)
             model = with_clusters(model, mine, common.covariance, self.has)
         labels = model.assign(input_rows(client))
         gap = np.nan_to_num(E - to_device_of(model.centers, E)[labels])
@@ -286,7 +286,7 @@ def _unit_means(E: Array, centers: Any) -> Array:
 # -------------------------------------------------------------------------------------------------------- mixtures
 
 
-def settled(cells: Cells, common: Common, pool: Pool, starts: Sequence[Personal]) -> tuple[Personal, Sums]:
+def em_at_home(cells: Cells, common: Common, pool: Pool, starts: Sequence[Personal]) -> tuple[Personal, Sums]:
     """EM with common parameters that stay as they are, from each start; the parameters that are most likely."""
     found = [_em(cells, common, pool, start) for start in starts]
     statistics, sums = max(found, key=lambda one: float(one[1].score[0]))

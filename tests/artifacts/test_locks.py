@@ -9,48 +9,48 @@ import sys
 
 import pytest
 
-from fmtc.artifacts.locks import held
+from fmtc.artifacts.locks import locked
 from fmtc.errors import InUseError
 
-HOLD = "import sys, time; from pathlib import Path; from fmtc.artifacts.locks import held\n"
-HOLD += "with held(Path(sys.argv[1]), 'it'): print('held', flush=True); time.sleep(60)"
+HOLD = "import sys, time; from pathlib import Path; from fmtc.artifacts.locks import locked\n"
+HOLD += "with locked(Path(sys.argv[1]), 'it'): print('locked', flush=True); time.sleep(60)"
 
 
 def test_a_second_one_is_told_who_holds_it(tmp_path):
     path = tmp_path / "lock"
-    with held(path, "the kit"):
+    with locked(path, "the kit"):
         words = rf"the kit .*process {os.getpid()} of .+, since 20"
-        with pytest.raises(InUseError, match=words), held(path, "the kit"):
+        with pytest.raises(InUseError, match=words), locked(path, "the kit"):
             pass
         assert path.stat().st_mode & 0o077 == 0
     assert not path.exists()
-    with held(path, "the kit"):
+    with locked(path, "the kit"):
         assert path.exists()
 
 
 def test_a_process_that_is_killed_lets_go(tmp_path):
     path = tmp_path / "lock"
     other = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE)
-    assert other.stdout.readline() == b"held\n"
-    with pytest.raises(InUseError, match=f"process {other.pid} "), held(path, "it"):
+    assert other.stdout.readline() == b"locked\n"
+    with pytest.raises(InUseError, match=f"process {other.pid} "), locked(path, "it"):
         pass
     other.send_signal(signal.SIGKILL)
     other.communicate()
     assert path.exists()  # what it left does not count
-    with held(path, "it"):
+    with locked(path, "it"):
         pass
 
 
 def test_a_lock_whose_file_says_nothing(tmp_path):
     path = tmp_path / "lock"
-    with held(path, "it"):
+    with locked(path, "it"):
         path.write_text("?")
-        with pytest.raises(InUseError, match=r"^it "), held(path, "it"):
+        with pytest.raises(InUseError, match=r"^it "), locked(path, "it"):
             pass
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
-    with pytest.raises(OSError, match="No such file"), held(tmp_path / "nowhere" / "lock", "it"):
+    with pytest.raises(OSError, match="No such file"), locked(tmp_path / "nowhere" / "lock", "it"):
         pass
 
 
@@ -67,6 +67,6 @@ def test_a_lock_that_was_taken_away_meanwhile_is_taken_anew(tmp_path, monkeypatc
         flock(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with held(path, "it"):
+    with locked(path, "it"):
         assert path.exists()
         assert len(turns) == 2

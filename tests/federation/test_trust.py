@@ -635,7 +635,7 @@ def test_renew_signs_nothing_where_one_of_the_names_cannot_be_renewed(home):
     renew = ("federation", "renew", "--authority", kits / "authority", "--out", home / "new")
     before = content(home)
     assert "'nobody'" in refused(in_process(*renew, "--name", "north", "--name", "nobody"), 3)
-    with kit_of(home, "coordinator").held():
+    with kit_of(home, "coordinator").locked():
         assert "in use" in refused(in_process(*renew), 2)
     assert content(home) == before
     book = signer._book()

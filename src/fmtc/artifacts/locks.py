@@ -16,7 +16,7 @@ from ..errors import InUseError
 
 
 @contextmanager
-def held(path: Path, what: str) -> Iterator[None]:
+def locked(path: Path, what: str) -> Iterator[None]:
     """Hold the file `path` while the block runs; the system releases it when this process ends.
 
     Parameters
@@ -35,8 +35,8 @@ def held(path: Path, what: str) -> Iterator[None]:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from fmtc.artifacts.locks import held
-    >>> with tempfile.TemporaryDirectory() as folder, held(Path(folder) / "lock", "this folder"):
+    >>> from fmtc.artifacts.locks import locked
+    >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder) / "lock", "this folder"):
     ...     [path.name for path in Path(folder).iterdir()]
     ['lock']
     """

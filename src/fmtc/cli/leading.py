@@ -16,7 +16,7 @@ import click
 from ..advice import Advice, advice_of
 from ..artifacts import runs
 from ..artifacts.files import COUNT, new_folder, read_json, sweep, write_json
-from ..artifacts.locks import held
+from ..artifacts.locks import locked
 from ..describe.words import held_words
 from ..errors import ClientError, DifferError, FederationError, UsageError, WriteError, listed
 from ..estimator import FMTC
@@ -136,7 +136,7 @@ class Lead:
         """
         show_roster(self.words, self.roster)
         lock = self.folder.with_suffix(".lock")
-        with self.coordinator, held(lock, f"the run that goes to {self.out}"):
+        with self.coordinator, locked(lock, f"the run that goes to {self.out}"):
             self.how.keep(self.folder)
             run_id, n_clusters = self._interrupted()
             sweep(self.out)

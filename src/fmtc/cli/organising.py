@@ -55,14 +55,14 @@ class Organiser:
         files = _free(how.out, requests)
         self.signer.check(requests, add=how.add)
         ask_keys(self.words, requests, how.codes)
-        with self.signer.held():
+        with self.signer.locked():
             _write(files, self.signer.admit(requests, add=how.add))
             self._hand_on()
         self._tell(files=files)
 
     def revoke(self, name: str, *, remove: bool) -> None:
         """Have the certificates of a silo count no more."""
-        with self.signer.held():
+        with self.signer.locked():
             roster = self.signer.revoke(name, remove=remove)
             self._hand_on()
         self.words.say(f"certificates of {name!r} count no more; roster {roster.number} says so")
@@ -74,9 +74,9 @@ class Organiser:
         here = self.kit if COORDINATOR in wanted else None  # takes its own in
         files = _free(out, [name for name in wanted if here is None or name != COORDINATOR])
         if here is not None:
-            with here.held():  # nobody works with it
+            with here.locked():  # nobody works with it
                 pass
-        with self.signer.held():
+        with self.signer.locked():
             renewed = self.signer.renew(names)
             _write(files, renewed)
             if here is not None:

@@ -74,7 +74,9 @@ def closed_share(X: Any, labels: np.ndarray, n_neighbors: int = NEIGHBORS) -> fl
     return (1 - cut_share(X, labels, n_neighbors) - chance) / max(1 - chance, 1e-9)
 
 
-def settled(client: Any, asked: bool | None, common: GraphCommon | MixtureCommon | None, settings: Settings) -> Any:
+def chosen_and_calibrated(
+    client: Any, asked: bool | None, common: GraphCommon | MixtureCommon | None, settings: Settings
+) -> Any:
     """The client with the model that it keeps, calibrated; `common` is what it knows of the others.
 
     Whether it compares models, its settings decide, and where they leave it open, what the server has `asked`.

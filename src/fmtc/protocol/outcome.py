@@ -28,7 +28,7 @@ from .units import common_lift
 # ----------------------------------------------------------------------------------------------------------------- kept
 
 
-def kept(server: Any, settings: Any) -> Shared | None:
+def shared_by(server: Any, settings: Any) -> Shared | None:
     """What is kept of a server after a run of FMTC; None for other methods, and for private runs."""
     if not isinstance(server, Mixing) or not server.client_ids:
         return None

@@ -14,7 +14,7 @@ from ..models.shared import SHARED, Shared
 from ..privacy.ledger import Total, Totals, add
 from ..protocol.base import Message, dropped
 from ..protocol.common import END, SURVEY, VERDICT, told
-from ..protocol.outcome import kept
+from ..protocol.outcome import shared_by
 from .driver import RoundRecord, RunRecord, Transport, add_received, run, with_server
 from .events import Channel, at_coordinator
 from .spec import RunSpec
@@ -229,7 +229,7 @@ def write_record(spec: RunSpec, record: RunRecord) -> None:
         "received": [*(line for lines in surveyed for line in lines), *(asdict(line) for line in record.received)],
     }
     arrays = dict(record.common)
-    shared = kept(server, settings) if spec.method.keeps else None  # advice has nothing to go on from
+    shared = shared_by(server, settings) if spec.method.keeps else None  # advice has nothing to go on from
     if shared is not None:  # Z is there already, as the consensus
         inner, rest = flatten(shared, GOES_ON)
         about["shared"] = rest | {"view": shared.view}

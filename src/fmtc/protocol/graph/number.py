@@ -22,7 +22,7 @@ from ...privacy.rules import Shares
 from ...refit import with_clusters
 from ...settings import Settings
 from ..base import Answers, Array, Content, Nothing, Phase, array
-from ..home import COMPARE, compares, graph_common, settled
+from ..home import COMPARE, chosen_and_calibrated, compares, graph_common
 from ..mixture.em import among
 from ..mixture.state import Concluded, Mixing, common_of
 from ..state import become, input_rows, reached, stream
@@ -117,7 +117,7 @@ class Number(Phase):
             agreement, misses = _followed(client, client.graph, labels, settings)
         found = become(client, Numbered, model=model, labels=labels, agreement=agreement, misses=misses)
         common = None if ask.means is None else common_of(ask)
-        found = settled(found, ask.compare, graph_common(found, common, own.axes), settings)
+        found = chosen_and_calibrated(found, ask.compare, graph_common(found, common, own.axes), settings)
         return found, present(found)
 
     def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:

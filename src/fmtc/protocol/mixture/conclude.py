@@ -16,7 +16,7 @@ from ...refit import MixtureCommon
 from ...settings import Settings
 from ..base import Answers, Array, Nothing, Phase, array
 from ..graph.number import SHARES, Presence, present, with_presence
-from ..home import COMPARE, compares, settled
+from ..home import COMPARE, chosen_and_calibrated, compares
 from ..state import become, reached
 from .em import Ask as Parameters
 from .em import asked, is_order, pool_of, statistics_of
@@ -63,7 +63,7 @@ class Conclude(Phase):
         found = become(client, Concluded, model=model, labels=labels)
         units = Units(scaling=client.scaling, axes=client.axes, origin=client.origin)
         known = MixtureCommon(units, common.ordered(order), ~model.lacks)  # numbers of folds are those of the model
-        found = settled(found, ask.compare, known, settings)
+        found = chosen_and_calibrated(found, ask.compare, known, settings)
         return found, present(found)
 
     def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:

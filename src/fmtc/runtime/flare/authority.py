@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
 from ...artifacts.files import Kind, new_folder, read_file, read_json, write_file, write_json
-from ...artifacts.locks import held
+from ...artifacts.locks import locked
 from ...errors import FileError, KitError, nearest_names
 from ...privacy import identity
 from ..kitclient import SALT, read_salt
@@ -94,9 +94,9 @@ class Authority:
         key = read_file(file, lambda _: identity.parse_key(root["root_pri_key"].encode()))
         return cls(folder, certificate_in(root["root_cert"], str(file)), key)
 
-    def held(self) -> contextlib.AbstractContextManager[None]:
+    def locked(self) -> contextlib.AbstractContextManager[None]:
         """Keep other processes from signing while a block runs."""
-        return held(self.folder / LOCK, f"the authority {self.folder}")
+        return locked(self.folder / LOCK, f"the authority {self.folder}")
 
     @property
     def roster(self) -> Roster:

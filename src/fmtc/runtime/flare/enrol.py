@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from ...artifacts.files import check_form, check_schema, read_file, read_json, tighten, write_file, write_json
-from ...artifacts.locks import held
+from ...artifacts.locks import locked
 from ...errors import FileError, InputError, KitError, TrustError, UsageError
 from ...privacy import identity
 from ..kitclient import SALT
@@ -315,7 +315,7 @@ def accept(document: Any, folder: Path, what: Any = "the admission") -> Kit:
     """
     if not folder.is_dir():
         raise KitError(f"{folder} is not a folder; `fmtc federation request --kit {folder}` makes it")
-    with held(folder / LOCK, f"the kit {folder}"):
+    with locked(folder / LOCK, f"the kit {folder}"):
         if isinstance(document, dict) and document.get("kind") == "fmtc roster":
             kit = Kit.read(folder)
             receive(kit, document, what)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...artifacts.files import Kind, read_json, tighten, write_file, write_json
-from ...artifacts.locks import held
+from ...artifacts.locks import locked
 from ...errors import FederationError, KitError, TrustError
 from ...privacy.identity import AUTHORITY, REVOKED, Trust, common_name, is_key_of, load_certificate, validity
 from ..kitclient import SALT, read_salt
@@ -107,9 +107,9 @@ class Kit:
             raise KitError(f"{path} is the kit of a {kit.role}, not of a {role}")
         return kit
 
-    def held(self) -> contextlib.AbstractContextManager[None]:
+    def locked(self) -> contextlib.AbstractContextManager[None]:
         """Keep other processes from using the kit while a block runs."""
-        return held(self.path / LOCK, f"the kit {self.path}")
+        return locked(self.path / LOCK, f"the kit {self.path}")
 
     def check(self) -> None:
         """Raise `KitError` where the certificate is missing, does not belong to this kit, or is not valid now."""

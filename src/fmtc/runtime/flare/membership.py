@@ -56,7 +56,7 @@ class Membership:
 
     def __enter__(self) -> Self:
         with self._kept:
-            self._kept.enter_context(self.kit.held())
+            self._kept.enter_context(self.kit.locked())
             self.kit.check()
             (self.kit.startup / serve.ARRIVED).unlink(missing_ok=True)
             self.source.write(self.kit.path)

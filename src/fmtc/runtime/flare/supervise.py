@@ -53,7 +53,7 @@ class Coordinator:
         self._kept = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._kept.enter_context(self.kit.held())
+        self._kept.enter_context(self.kit.locked())
         return self
 
     def __exit__(self, *_: object) -> None:
