@@ -239,7 +239,7 @@ class Rescale(Phase):
         """The common units."""
         units = server.scaling
         if units is None:
-            raise RuntimeError("the units of columns are not known yet")
+            raise RuntimeError("columns cannot be scaled before they are summed up")
         return self.Ask(shift=units.shift, stretch=units.stretch, keep=units.keep, lift=server.lifted or None)
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
