@@ -164,7 +164,7 @@ def messages(frames):
     """Contents of the messages that these frames carry, each whole: FLARE cuts what is long into several."""
     nvflare_fobs_initialize()
     numpy_decomposers.register()
-    parts = defaultdict(list)
+    parts = defaultdict(dict)
     for place, frame in enumerate(frames):
         prefix = Prefix.from_bytes(frame.content)
         assert prefix.length == len(frame.content)
@@ -174,12 +174,14 @@ def messages(frames):
         start = PREFIX_LEN + prefix.header_len
         headers = msgpack.unpackb(frame.content[PREFIX_LEN:start])
         yield headers
-        whole = frame.address, headers.get("sm__id", f"frame {place}")
+        # 1 and 2 are pieces of a stream; confirmations and errors bear the number of the stream that they are about
+        stream = headers.get("sm__id") if headers.get("sm__dt") in (1, 2) else None
         encoding = headers.get("sm__pe", headers["cn__payload_encoding"])
-        parts[whole].append((headers.get("sm__sq", 0), encoding, frame.content[start:]))
+        piece = encoding, frame.content[start:]
+        parts[frame.address, stream or f"frame {place}"][headers.get("sm__sq", 0)] = piece  # once, if sent again
     for pieces in parts.values():
-        content = b"".join(piece for *_, piece in sorted(pieces))
-        encodings = {encoding for _, encoding, _ in pieces}
+        content = b"".join(piece for _, (_, piece) in sorted(pieces.items()))
+        encodings = {encoding for encoding, _ in pieces.values()}
         assert len(encodings) == 1
         if content:
             assert encodings == {"fobs"}, encodings  # or it could not be read here
