@@ -124,11 +124,12 @@ def test_steps_of_a_server_and_their_memory(script):
     found = server.seconds(20, 3, 5)
     assert set(found) == {"5 clients, first step: seconds", "5 clients, later step: seconds"}
     assert all(value > 0 for value in found.values())
-    assert all(server.grown(step, 20, 3, 5) >= 0 for step in server.STEPS)
+    for step in server.STEPS:  # how much, only a process says that has held nothing larger before
+        assert isinstance(server.grown(step, 20, 3, 5), float)
 
 
 def test_the_sources_of_subprocesses_run(script, monkeypatch):
     """Code that scripts give to fresh processes."""
     growth, speed = script("growth"), script("speed")
     assert growth.one(300, 3, traced=True)["peak"] > 0
-    assert speed.peak_memory(300) >= 0
+    assert speed.peak_memory(4000) > 0
