@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import sys
 import time
 import warnings
@@ -26,6 +25,7 @@ from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
+from _data import resident
 from fmtc import FMTC
 from fmtc.metrics import clustering_accuracy, match_classes
 
@@ -78,12 +78,12 @@ def step(device: str) -> dict[str, float]:
     data = drawn(10, 100_000, d, k, gap=6.0)
     model = FMTC(k, view="mixture", scale="none", random_state=0, device=device)
     model.fit({name: X[:1000] for name, X in data.X.items()})  # imports, and a device that wakes up
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = resident("VmHWM")
     clock = time.process_time if device == "cpu" else time.perf_counter
     stamps = [clock()]
     model.fit(data.X, callbacks=[lambda record: stamps.append(clock())])
     whole = clock() - stamps[0]
-    added = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    added = (resident("VmHWM") - before) / 2**20
     ours = float(np.median(np.diff(stamps)[-3:]))  # all rows, one start
     found = {"seconds of a fit": whole, "rounds": float(model.n_iter_), "seconds of a round over all rows": ours,
              "megabytes added": added}  # fmt: skip

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from _data import resident
 from fmtc.linalg.stacks import Workspace
 from fmtc.linalg.threads import one_thread
 from fmtc.protocol.graph.round import ROUND, Round, server_step
@@ -79,9 +79,9 @@ def grown(step: str, d: int = D, k: int = K, m: int = CLIENTS) -> float:
         rng, shape = np.random.default_rng(1), server.W.shape
         W, Y = (workspace.compute(lambda b: rng.normal(size=server.W[b].shape), over=server.W) for _ in range(2))
         server = replace(server, W=W, Z=rng.normal(size=shape), Y=Y, beta=5 * server.rho, round_no=3)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = resident("VmHWM")
     server_step(server, answers, settings, workspace=workspace)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / server.W.nbytes
+    return (resident("VmHWM") - before) / server.W.nbytes
 
 
 def main() -> None:

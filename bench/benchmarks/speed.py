@@ -218,10 +218,10 @@ def predict_ratio() -> dict[str, dict[str, float]]:
 def peak_memory(n: int) -> int:
     """Bytes that a fit of one client of n rows adds to a process, measured from outside."""
     code = (
-        "import resource, sys; from benchmarks_speed import silos, K; from _data import graph_view\n"
+        "from benchmarks_speed import silos, K; from _data import graph_view, resident\n"
         f"X = silos({n})['client0']; graph_view(K, max_iter=2, random_state=0).fit(X[:200])\n"
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
-        "before = peak(); graph_view(K, max_iter=5, random_state=0).fit(X); print(peak() - before)"
+        "before = resident('VmHWM'); graph_view(K, max_iter=5, random_state=0).fit(X)\n"
+        "print(resident('VmHWM') - before)"
     )
     code = code.replace("benchmarks_speed", Path(__file__).stem)
     done = subprocess.run(

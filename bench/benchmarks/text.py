@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from _data import graph_view
+from _data import graph_view, resident
 from fmtc import FMTC
 from fmtc_bench import datasets
 
@@ -27,12 +27,6 @@ NAME, WORDS = "20newsgroups", 50_000
 def nbytes(X: Any) -> int:
     """Of the arrays of a sparse matrix."""
     return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes)
-
-
-def resident(name: str) -> int:
-    """Bytes of this process, now (``VmRSS``) or at most (``VmHWM``)."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return 1024 * int(lines[name].split()[0])
 
 
 def model(n_clusters: int, **setting: Any) -> FMTC:
