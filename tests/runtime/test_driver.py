@@ -2,10 +2,8 @@
 
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +15,11 @@ from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.artifacts.states import flatten, unflatten
 from fmtc.errors import ClientError, FileError
 from fmtc.privacy.ledger import Total
-from fmtc.privacy.protection import Protection
-from fmtc.protocol.base import Phase, array
 from fmtc.protocol.graph.finish import SETTLE_STEPS
 from fmtc.protocol.graph.state import Embedded, Numbered
 from fmtc.protocol.graph.view import METHOD
-from fmtc.protocol.method import Method, view_method
-from fmtc.protocol.state import RoundReport, ServerState, row_weights
+from fmtc.protocol.method import view_method
+from fmtc.protocol.state import ServerState, row_weights
 from fmtc.runtime.driver import RoundRecord, run
 from fmtc.runtime.local import LocalTransport
 from fmtc.settings import Settings
@@ -693,103 +689,6 @@ def test_what_was_received_is_counted_by_phase_and_field(names):
         ("number", "shares"): ((K,), m, 8 * K * m),
     }
     assert all(isinstance(line, Total) for line in result.received)
-
-
-# --------------------------------------------------------------------------------------------------- another method
-
-
-@dataclass(frozen=True)
-class Toy:
-    n_clusters: int = 2
-    max_iter: int = 4
-    tol: float = 0.0
-
-
-@dataclass(frozen=True)
-class Walker:
-    client_id: str
-    X: Any
-    at: np.ndarray
-    round_no: int = 0
-    model: Any = None
-    labels: Any = None
-
-
-@dataclass(frozen=True)
-class Meeting:
-    client_ids: tuple[str, ...]
-    round_no: int = 0
-    place: np.ndarray = field(default_factory=lambda: np.zeros(2))
-    heard: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-
-class Walk(Phase):
-    """Each client walks half the way to where all met last, seen from its own rows."""
-
-    name = "walk"
-    doing = "walking"
-    resumes = persists = True
-    protect = Protection("A mean over all rows.")
-
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
-        place: np.ndarray = array("d", "where all are", "The mean of all clients.")
-
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
-        at: np.ndarray = array("d", "where the silo is", "A mean of its rows and of where all were.")
-
-    def asks(self, server, settings):
-        return dict.fromkeys(server.client_ids, self.Ask(place=server.place))
-
-    def reply(self, client, ask, settings, round_no):
-        at = (client.at + ask.place + client.X.mean(axis=0)) / 3
-        return replace(client, at=at, round_no=round_no, model=at, labels=np.zeros(len(client.X))), self.Answer(at=at)
-
-    def reduce(self, server, answers, settings):
-        heard = {**server.heard, **{cid: answer.at for cid, answer in answers.items()}}
-        place = np.mean([heard[cid] for cid in sorted(heard)], axis=0)
-        moved = float(np.abs(place - server.place).max())
-        return replace(server, place=place, heard=heard, round_no=server.round_no + 1), RoundReport(moved)
-
-
-class Walking(Method):
-    name = "walking"
-    loop = Walk()
-    settings_type = Toy
-    saved = ("at",)
-
-    def open_client(self, client_id, X, settings, device):
-        return Walker(client_id, X, X[0])
-
-    def open_server(self, client_ids, settings, weights):
-        return Meeting(tuple(client_ids))
-
-    def without(self, server, absent):
-        return replace(server, client_ids=tuple(cid for cid in server.client_ids if cid not in absent))
-
-    def stop_reason(self, history, settings):
-        return (False, "enough") if len(history) >= settings.max_iter else None
-
-
-def test_the_loop_drives_any_method(tmp_path, rng):
-    """One phase, no formula of FMTC: history, checkpoints, quorum and results are the driver's."""
-    data, method, settings = {cid: rng.normal(size=(5, 2)) for cid in "abc"}, Walking(), Toy()
-    whole = LocalTransport(data, settings, method=method)
-    result = run(whole, settings, method=method)
-    assert [(record.round_no, record.bytes_up) for record in result.history] == [(r, 3 * 16) for r in (1, 2, 3, 4)]
-    assert result.stopped_because == "enough"
-    assert set(whole.results()) == {"a", "b", "c"}
-    with pytest.raises(PowerCutError):
-        run(LocalTransport(data, settings, method=method), settings, method=method, checkpoint=tmp_path,
-            callbacks=[power_cut_at(2)])  # fmt: skip
-    with pytest.raises(FileError, match="walking"):
-        run(LocalTransport(data, SETTINGS), SETTINGS, checkpoint=tmp_path, resume=True)
-    again = LocalTransport(data, settings, method=method)
-    resumed = run(again, settings, method=method, checkpoint=tmp_path, resume=True)
-    assert_array_equal(resumed.server.place, result.server.place)
-    for cid in data:
-        assert_array_equal(again.clients[cid].at, whole.clients[cid].at)
 
 
 def test_the_server_comes_back_from_a_flat_form(rng):
