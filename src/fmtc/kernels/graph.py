@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..linalg.arrays import Array, cast, double, is_tensor, namespace, to_numpy
+from ..linalg.arrays import Array, cast, double, is_tensor, namespace, row_blocks, to_numpy
 from ..linalg.neighbors import EXACT_UP_TO, nearest_neighbors
 from ..linalg.sparse import DeterministicCsr, RowBlockMatrix, csr
 
@@ -162,9 +162,8 @@ def normalized_laplacian(affinity: Any) -> Any:
         return csr(value, column, affinity.crow_indices(), tuple(affinity.shape))
     n, begins = affinity.shape[0], affinity.indptr
     value = affinity.data * scale[affinity.indices]
-    for row in range(0, n, BLOCK):
-        end = min(row + BLOCK, n)
-        value[begins[row] : begins[end]] *= np.repeat(scale[row:end], np.diff(begins[row : end + 1]))
+    for b in row_blocks(n, BLOCK):
+        value[begins[b.start] : begins[b.stop]] *= np.repeat(scale[b], np.diff(begins[b.start : b.stop + 1]))
     S = sp.csr_array((value, affinity.indices, begins), shape=affinity.shape)
     number = np.arange(n + 1, dtype=affinity.indices.dtype)
     return sp.csr_array((np.ones(n, dtype=affinity.dtype), number[:-1], number), shape=S.shape) - S

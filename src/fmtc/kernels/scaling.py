@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import DataError
+from ..linalg.arrays import row_blocks
 from .encoding import indicators
 
 Array = np.ndarray
@@ -61,12 +62,12 @@ class Scaling:
                 S.data /= np.repeat(_lengths(_squares(S)), np.diff(S.indptr))
             return S
         S = np.empty((X.shape[0], len(self.stretch)), X.dtype)
-        for begin in range(0, len(X), BLOCK):  # in double precision: single may lose deviations from an offset
-            block = kept_columns(X[begin : begin + BLOCK], self.keep)
+        for rows in row_blocks(len(X), BLOCK):  # in double precision: single may lose deviations from an offset
+            block = kept_columns(X[rows], self.keep)
             block = (block if self.shift is None else block - self.shift) / self.stretch
             if np.isnan(block.sum()):
                 np.nan_to_num(block, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)
-            S[begin : begin + BLOCK] = block if self.keep is None else block / _lengths(block**2)[:, None]
+            S[rows] = block if self.keep is None else block / _lengths(block**2)[:, None]
         return S
 
     def fold(self, W: Array, mean: Array | None) -> tuple[Array, Array | None]:
@@ -111,7 +112,7 @@ def moments(X: Any) -> Moments:
     if np.isnan(X.sum(dtype=np.float64)) and np.isnan(X).any():
         return _filled_moments(X)
     first = X[0].astype(np.float64)  # deviations from a row are exactly 0 where a column is constant
-    blocks = (_deviations(X[begin : begin + BLOCK] - first) for begin in range(0, n, BLOCK))
+    blocks = (_deviations(X[rows] - first) for rows in row_blocks(n, BLOCK))
     whole = reduce(_merged, blocks)
     assert whole.means is not None
     return Moments(n, first + whole.means, whole.squares)

@@ -247,7 +247,7 @@ def far_columns(means: Array, variances: Array) -> Array:
             return far
         away = _median((np.abs(means - middle)[:, live] / np.sqrt(size[live])).T)
         wide = _median((variances[:, live] / size[live]).T)
-        found: Array = (away > AWAY) | (wide > SPREAD)
+        found = (away > AWAY) | (wide > SPREAD)
     return found if not found.all() else far
 
 
@@ -260,8 +260,7 @@ def numbers_only(means: Array, variances: Array, levels: tuple[int, ...]) -> tup
 def _median(values: Array) -> Array:
     """Median over silos of each column, those without a value left out; 0 where nobody has one."""
     nobody = np.isnan(values).all(axis=0)
-    found: Array = np.nanmedian(np.where(nobody, 0.0, values), axis=0)
-    return found
+    return np.nanmedian(np.where(nobody, 0.0, values), axis=0)
 
 
 def far_sizes(sizes: Array, most: float = SQUARES) -> Array:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .cells import Cells, blocks
+from ..linalg.arrays import row_blocks
+from .cells import BLOCK, Cells
 
 Array = np.ndarray
 
@@ -66,7 +67,7 @@ def completed(cells: Cells, means: Array, covariance: Array) -> Iterator[Filled]
     K = (K + K.T) / 2
     log_det = float(np.linalg.slogdet(covariance)[1])
     for rows, hidden in cells.scattered:
-        for b in blocks(len(rows)):
+        for b in row_blocks(len(rows), BLOCK):
             yield _completed(cells, rows[b], hidden[b], means, K, log_det)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from ..linalg.arrays import to_numpy
-from .cells import Cells, blocks, level_parts
+from ..linalg.arrays import row_blocks, to_numpy
+from .cells import BLOCK, Cells, level_parts
 from .steps import Common, Statistics
 
 Array = np.ndarray
@@ -52,7 +52,7 @@ def _are_many(column: Any) -> bool:
 
 def filled(cells: Cells) -> Iterator[tuple[slice, Array]]:
     """Rows in coordinates of starts, a block at a time: missing numbers 0, the overall mean; missing levels 0."""
-    for b in blocks(cells.n):
+    for b in row_blocks(cells.n, BLOCK):
         numbers = np.nan_to_num(to_numpy(cells.Z[b]), nan=0.0)
         if not cells.levels:
             yield b, numbers

@@ -104,8 +104,7 @@ class Sums:
     def within(self, common: Common) -> Array:
         """Scatter within concepts about their mean rows; (r, r)."""
         means = self.mean_rows(common)
-        within: Array = self.scatter - (means.T * self.weights) @ means
-        return within
+        return self.scatter - (means.T * self.weights) @ means
 
 
 def packed(sums: Sums) -> Array:
@@ -126,8 +125,7 @@ def unpacked(numbers: Array, k: int, r: int, levels: tuple[int, ...]) -> Sums:
 def log_shares(shares: Array) -> Array:
     """Minus infinity for concepts that a silo lacks for good."""
     with np.errstate(divide="ignore"):
-        found: Array = np.log(shares)
-    return found
+        return np.log(shares)
 
 
 def kept_rows(counts: Array) -> Array:
