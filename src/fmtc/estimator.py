@@ -29,8 +29,8 @@ from .describe.features import Lookup
 from .describe.reasons import explain_row
 from .describe.words import empty_clusters_sentence, held_words, missed_words, strangers_sentence
 from .errors import DataError, InputError, NotFiniteError, RowsWarning
-from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity
+from .kernels.scaling import expanded_width
 from .linalg.arrays import HOST, check_device
 from .linalg.threads import one_thread
 from .models import ClientModel, Presence, kind_of

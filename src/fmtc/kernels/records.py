@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, RefusedError
-from .encoding import expanded
+from .scaling import expanded
 
 Array = np.ndarray
 

@@ -10,11 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..kernels.centers import row_norms
-from ..kernels.encoding import expanded, expanded_width
 from ..kernels.lift import Lift
 from ..kernels.projection import Rows
 from ..kernels.ranks import Calibration, RowScores
-from ..kernels.scaling import Scaling, shiftable
+from ..kernels.scaling import Scaling, expanded, expanded_width, shiftable
 from ..linalg.arrays import double, is_tensor, to_device_of, to_numpy
 from ..mixture.cells import posteriors
 from ..mixture.steps import SMALLEST_SHARE, Personal, log_shares

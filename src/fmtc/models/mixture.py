@@ -9,9 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import solve_triangular
 
-from ..kernels.encoding import codes, expanded, expanded_width
 from ..kernels.ranks import Calibration, RowScores
-from ..kernels.scaling import Scaling, shiftable
+from ..kernels.scaling import Scaling, codes, expanded, expanded_width, shiftable
 from ..mixture.cells import Cells, Scaled, level_parts, posteriors
 from ..mixture.steps import Personal, log_shares, row_scores
 from . import base

@@ -14,7 +14,6 @@ import numpy as np
 
 from ..errors import RefusedError
 from ..kernels import scaling
-from ..kernels.encoding import expanded, expanded_width
 from ..kernels.lift import Lift, draw, lifts
 from ..mixture.bounds import far_columns, far_sizes, numbers_only
 from ..privacy.protection import Protection
@@ -83,7 +82,7 @@ class Moments(Phase):
         if not needs_moments(settings):
             raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
         unit = scaling.in_one_unit(client.X) if settings.scale == "auto" else None
-        own = scaling.moments(expanded(client.X, settings.levels))
+        own = scaling.moments(scaling.expanded(client.X, settings.levels))
         return client, self.Answer(n_samples=own.n, **self.said(own, ask), in_one_unit=unit)
 
     def said(self, own: scaling.Moments, ask: Any) -> dict[str, Any]:
@@ -182,9 +181,7 @@ def _lifts(pooled: scaling.Moments, units: scaling.Scaling, settings: Settings) 
         return False  # not standardised
     mean = pooled.means
     assert mean is not None
-    two_valued = (
-        np.isclose(scaling.spreads(pooled) ** 2, mean * (1 - mean), rtol=1e-9, atol=0) & (mean > 0) & (mean < 1)
-    )
+    two_valued = np.isclose(pooled.variances, mean * (1 - mean), rtol=1e-9, atol=0) & (mean > 0) & (mean < 1)
     return wanted is True or (lifts(d, settings.n_clusters) and not two_valued.any())
 
 
@@ -244,7 +241,7 @@ class Rescale(Phase):
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Bring the rows, as they came, to the common units."""
-        d = expanded_width(settings.levels, client.X.shape[1])
+        d = scaling.expanded_width(settings.levels, client.X.shape[1])
         if not needs_moments(settings):
             raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
         fits = ask.keep is not None if settings.scale == "tfidf" else ask.keep is None and len(ask.stretch) == d
