@@ -786,10 +786,9 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         if np.ndim(x) == 1 and not hasattr(x, "columns") and not sp.issparse(x):
             x = np.asarray(x)[None]
         parts = self._parts(x, silo, reset=False, ensure_all_finite=False)
-        (rows,) = (rows for rows, _ in parts.values()) if len(parts) == 1 else (None,)
-        if rows is None or rows.shape[0] != 1:
+        [(cid, (rows, _)), *others] = parts.items()
+        if others or rows.shape[0] != 1:
             raise DataError("explain(row=) takes one row; give the others one by one")
-        (cid,) = parts
         return explain_row(self._models[cid], rows, self._features())
 
     def _atlas(self, *, feature_names: Any = None, words: Lookup | None = None) -> Atlas:

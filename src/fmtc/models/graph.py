@@ -63,7 +63,8 @@ class GraphModel(ClientModel):
     @property
     def why_final(self) -> str:
         """Where the silo lacks concepts, the axes are its own."""
-        return "" if self.lacks is None else 'in the graph view it lacks clusters; fit again, or with view="mixture"'
+        has_all = self.shares is None or self.shares.all()
+        return "" if has_all else 'in the graph view it lacks clusters; fit again, or with view="mixture"'
 
     @property
     def holds_words(self) -> bool:
@@ -77,16 +78,11 @@ class GraphModel(ClientModel):
         return Personal(to_numpy(double(self.centers)), shares, np.zeros((self.k, 0)))
 
     @property
-    def lacks(self) -> Array | None:
-        """Concepts that the client lacks; None: it has all."""
-        return None if self.shares is None or self.shares.all() else self.shares == 0
-
-    @property
     def log_shares(self) -> Array:
         """Of clusters, minus infinity for concepts that the client lacks; zero where clusters are equally likely."""
-        if self.shares is not None and self.precision is not None:
-            return log_shares(self.shares)
-        return np.where(np.zeros(self.k, bool) if self.lacks is None else self.lacks, -np.inf, 0.0)
+        if self.shares is None:
+            return np.zeros(self.k)
+        return np.where(self.shares > 0, 0.0, -np.inf) if self.precision is None else log_shares(self.shares)
 
     def fits(self, d: int, k: int) -> bool:
         """Whether the arrays have the shapes that d columns and k clusters need."""
@@ -290,7 +286,7 @@ class GraphModel(ClientModel):
         if fill is not None:
             rows = w("Where", w("IsNaN", rows), w.numbers(fill), rows)
         if lift is not None:
-            rows = w("Div", rows if fill is None else w("Sub", rows, w.numbers(fill)), w.numbers(self.stretch))
+            rows = w("Div", w("Sub", rows, w.numbers(fill)), w.numbers(self.stretch))
             phase = w("MatMul", w("Sub", rows, w.numbers(lift.shift)), w.numbers(lift.frequencies))
             half = w.numbers(np.sqrt(lift.frequencies.shape[1]))
             rows = w("Div", w("Concat", w("Cos", phase), w("Sin", phase), axis=1), half)
