@@ -196,7 +196,7 @@ def _by_scikit_learn(X: np.ndarray, k: int, rows: np.ndarray) -> tuple[np.ndarra
 
 
 def _without_itself(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Neighbours of these rows without the rows; of one that was not found among its copies, without the last."""
+    """Neighbours of these rows, each without the row itself; where copies took its place, without the last one."""
     itself = found == rows[:, None]
     itself[~itself.any(axis=1), -1] = True
     return found[~itself].reshape(len(rows), -1)

@@ -155,11 +155,11 @@ def assign_sums(cells: Cells, centers: Array, origins: Array, weights: Array) ->
     return counts, sums
 
 
-def first_statistics(counts: Array, sums: Array, origin: Array, r: int, overall: Array) -> Statistics:
+def first_statistics(counts: Array, sums: Array, origin: Array, r: int) -> Statistics:
     """A silo's statistics before the first E-step, from its rows nearest to each centre."""
     absolute = sums + counts[:, None] * origin
     return Statistics(
-        counts, np.ascontiguousarray(absolute[:, :r]), np.maximum(absolute[:, r:], 0) / CATEGORY_WEIGHT, overall
+        counts, np.ascontiguousarray(absolute[:, :r]), np.maximum(absolute[:, r:], 0) / CATEGORY_WEIGHT, origin[:r]
     )
 
 

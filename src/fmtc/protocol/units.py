@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import RefusedError
 from ..kernels import scaling
 from ..kernels.lift import Lift, draw, lifts
-from ..mixture.bounds import far_columns, far_sizes, numbers_only
+from ..mixture.bounds import far_columns, far_sizes
 from ..privacy.protection import Protection
 from ..settings import POOLED_SCALES, Settings
 from .base import Answers, Array, Content, Nothing, Phase, above, array, number
@@ -146,7 +146,7 @@ def _far(parts: list[scaling.Moments], settings: Settings) -> Array:
     none = np.where(cells > 0, 0.0, np.nan)
     means = np.array([part.means for part in parts]) + none
     variances = np.array([part.squares for part in parts]) / np.maximum(cells, 1) + none
-    return far_columns(*numbers_only(means, variances, settings.levels))
+    return far_columns(means, variances, settings.levels)
 
 
 def needs_moments(settings: Settings) -> bool:
