@@ -45,6 +45,7 @@ def test_the_range_has_all_large_steps():
     found["eigenvalues"] = np.cumsum([[0, 0, 0.08, 0, 0.1, 0.03, 0.07, 0, 0]] * 3, axis=1)
     advice = advice_of(found, ["a", "b", "c"])
     assert (advice.chosen, advice.low, advice.high) == (4, 2, 6)
+    np.testing.assert_allclose(advice.eigengap_of["b"], [0.08, 0, 0.1, 0.03, 0.07, 0, 0], atol=1e-12)
 
 
 def test_large_parts_come_before_the_eigengap():

@@ -33,7 +33,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from fmtc import FMTC, Graph
-from fmtc.kernels.encoding import expanded
+from fmtc.kernels.scaling import expanded
 from fmtc.metrics import clustering_accuracy, match_classes
 from fmtc.schema import Encoded
 from fmtc_bench import datasets

@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .errors import InputError
-from .kernels.sweep import pooled_gap
 from .mixture.pooling import free_numbers
 from .protocol.advice import METHOD, AdviceSettings, advice_settings, range_of
 from .protocol.graph.view import PROPOSAL
@@ -143,8 +142,8 @@ def advice_of(found: Mapping[str, Array], silos: Sequence[str]) -> Advice:
     >>> advice.chosen, advice.verdict
     (3, 'range')
     """
-    ks = found["ks"]
-    steps = pooled_gap(found["eigenvalues"], ks.tolist())
+    ks, lam = found["ks"], found["eigenvalues"]
+    steps = lam[:, ks] - lam[:, ks - 1]
     gap = steps.mean(axis=0)
     largest = int(ks[gap.argmax()])
     parts = np.sort(found.get("parts", np.ones(1, np.int64))).tolist()

@@ -29,8 +29,8 @@ from .describe.features import Lookup
 from .describe.reasons import explain_row
 from .describe.words import empty_clusters_sentence, held_words, missed_words, strangers_sentence
 from .errors import DataError, InputError, NotFiniteError, RowsWarning
-from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity
+from .kernels.scaling import expanded_width
 from .linalg.arrays import HOST, check_device
 from .linalg.threads import one_thread
 from .models import ClientModel, Presence, kind_of
@@ -388,7 +388,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         levels = () if schema is None or schema.is_plain else schema.levels
         k: Any = n_clusters
         if k is None:
-            k = self._k if isinstance(self.n_clusters, str) else self.n_clusters
+            k = self.n_clusters_ if isinstance(self.n_clusters, str) else self.n_clusters
         return Settings(**values, n_clusters=k, clusters_per_silo=self._own_clusters(k), levels=levels, seed=seed)
 
     def _own_clusters(self, k: int) -> Any:
@@ -452,7 +452,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         if isinstance(self.privacy, Privacy):
             from .protocol.private.view import promise as promised
 
-            promise = promised(self._settings(self._k), len(result.client_ids) or None, self.n_features_in_)
+            promise = promised(self._settings(self.n_clusters_), len(result.client_ids) or None, self.n_features_in_)
         self.run_ = replace(result, server=None, kept={}, late={}, promise=promise, **more)
         self.n_iter_ = len(self.run_.rounds) if n_iter is None else n_iter
 
@@ -672,7 +672,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         for cid, (Xt, _) in self._parts(X, silos, reset=False).items():
             if Xt.shape[0] < 2:
                 raise DataError(f"silo {cid!r} has {Xt.shape[0]} row; score needs at least 2 rows of each silo")
-            shares.append(association(self._neighbors(cid, Xt), self._models[cid].assign(Xt), self._k))
+            shares.append(association(self._neighbors(cid, Xt), self._models[cid].assign(Xt), self.n_clusters_))
         return float(np.mean(shares))
 
     def _neighbors(self, cid: str, X: Any) -> sp.csr_array:
@@ -777,8 +777,8 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", None)
         features = Features.of(getattr(self, "schema_", None), feature_names, is_text=is_text, words=words)
-        held = list(self.run_.held)
-        return explain_silos(rows, labels, features, n_clusters=self._k, names=names, matched=self._aligned, held=held)
+        held, k = list(self.run_.held), self.n_clusters_
+        return explain_silos(rows, labels, features, n_clusters=k, names=names, matched=self._aligned, held=held)
 
     def _explained_row(self, x: Any, silo: Any) -> RowExplanation:
         """`explain` of one row."""
@@ -786,10 +786,9 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         if np.ndim(x) == 1 and not hasattr(x, "columns") and not sp.issparse(x):
             x = np.asarray(x)[None]
         parts = self._parts(x, silo, reset=False, ensure_all_finite=False)
-        (rows,) = (rows for rows, _ in parts.values()) if len(parts) == 1 else (None,)
-        if rows is None or rows.shape[0] != 1:
+        [(cid, (rows, _)), *others] = parts.items()
+        if others or rows.shape[0] != 1:
             raise DataError("explain(row=) takes one row; give the others one by one")
-        (cid,) = parts
         return explain_row(self._models[cid], rows, self._features())
 
     def _atlas(self, *, feature_names: Any = None, words: Lookup | None = None) -> Atlas:
@@ -831,7 +830,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     @property
     def n_clusters_(self) -> int:
         """Clusters of the federation."""
-        return self._k
+        return next(iter(self._models.values())).k
 
     @property
     def view_(self) -> str:
@@ -884,8 +883,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     @property
     def _of_run(self) -> RunRecord:
-        if "run_" not in self.__dict__:
-            raise AttributeError(f"this {type(self).__name__} instance is not fitted yet; call fit first")
+        check_is_fitted(self)
         return self.run_
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -1034,12 +1032,8 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         return self.graph is None or self.graph.align
 
     @property
-    def _k(self) -> int:
-        return next(iter(self._models.values())).k
-
-    @property
     def _n_features_out(self) -> int:
-        return self._k
+        return self.n_clusters_
 
     def _each(self, X: Any, silos: Any, answer: Callable[[Any, Any], Array], **checks: Any) -> Any:
         """Answer for every row by its silo's model, in the order of the rows.
@@ -1089,8 +1083,7 @@ def advise(X: Any, *, silos: Any = None, k_range: Any = None, model: FMTC | None
     if k_range is None and isinstance(model.n_clusters, str):
         k_range = model.n_clusters
     settings = advice_settings(model._settings(n_clusters=2), range_of(k_range))
-    advice: Advice = ask_locally(model, {cid: Xt for cid, (Xt, _) in parts.items()}, settings).advice
-    return advice
+    return ask_locally(model, {cid: Xt for cid, (Xt, _) in parts.items()}, settings).advice
 
 
 def _by_place(found: Mapping[str, Any], places: Mapping[str, Any]) -> Array:

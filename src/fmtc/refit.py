@@ -15,10 +15,9 @@ import numpy as np
 from .kernels.alignment import numbers_of, procrustes, same_place, same_rows
 from .kernels.centers import label_sums, row_norms, unit_centers
 from .kernels.embedding import nearest_orthonormal
-from .kernels.encoding import expanded
 from .kernels.graph import Graph
 from .kernels.objective import dot
-from .kernels.scaling import moments, shiftable, standardize
+from .kernels.scaling import expanded, moments, shiftable, standardize
 from .linalg.arrays import HOST, double, to_device_of, to_numpy
 from .mixture import Cells, Personal, Pool, e_step, personal, summed
 from .mixture.steps import Common, Statistics, Sums

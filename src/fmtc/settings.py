@@ -81,7 +81,7 @@ class Mixture:
     def check(self) -> None:
         """Raise an error for a value that no run can use."""
         for name in ("n_init", "max_features"):
-            check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
+            check_count(name, getattr(self, name))
         check_flag("contain", self.contain)
         check_flag("exit", self.exit, or_auto=True)
         if self.kappa is not None and self.kappa != float("inf"):
@@ -189,10 +189,9 @@ class Graph(Mixture):
     def check(self) -> None:
         """Raise an error for a value that no run can use."""
         super().check()
-        check_number("n_inner", self.n_inner, Integral, "a whole number of at least 1", lambda v: v >= 1)
+        check_count("n_inner", self.n_inner)
         if not (isinstance(self.n_neighbors, str) and self.n_neighbors == "auto"):
-            wanted = '"auto" or a whole number of at least 1'
-            check_number("n_neighbors", self.n_neighbors, Integral, wanted, lambda v: v >= 1)
+            check_count("n_neighbors", self.n_neighbors, '"auto" or a whole number of at least 1')
         for name in ("alpha", "ridge"):
             check_number(name, getattr(self, name), Real, "a finite number above 0", lambda v: v > 0)
         check_number("beta", self.beta, Real, "a finite number of at least 0", lambda v: v >= 0)
@@ -278,7 +277,7 @@ class Privacy:
         check_number("colluding", self.colluding, Integral, "a whole number of at least 0", lambda v: v >= 0)
         check_choice("method", self.method, PRIVATE_METHODS)
         if self.rows is not None:
-            check_number("rows", self.rows, Integral, "None or a whole number of at least 1", lambda v: v >= 1)
+            check_count("rows", self.rows, "None or a whole number of at least 1")
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))
         object.__setattr__(self, "bounds", _plain_bounds(self.bounds))
@@ -340,7 +339,7 @@ class Settings(Graph):
     def __post_init__(self) -> None:
         self.check()
         for name in ("n_clusters", "max_iter"):
-            check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
+            check_count(name, getattr(self, name))
         check_number("tol", self.tol, Real, "a finite number of at least 0", lambda v: v >= 0)
         check_choice("view", self.view, VIEWS)
         object.__setattr__(self, "kappa", finite(self.kappa))
@@ -394,16 +393,9 @@ class Settings(Graph):
         own = self.clusters_per_silo
         if own is None:
             return
-        wanted = "a whole number of at least 1"
         numbers = dict(own) if isinstance(own, Mapping) else {"": own}
         for cid, k in numbers.items():
-            check_number(
-                f"clusters_per_silo of silo {cid!r}" if cid else "clusters_per_silo",
-                k,
-                Integral,
-                wanted,
-                lambda v: v >= 1,
-            )
+            check_count(f"clusters_per_silo of silo {cid!r}" if cid else "clusters_per_silo", k)
         largest = max(numbers.values(), default=0)
         if largest > self.n_clusters:
             raise ValueError(
@@ -514,6 +506,11 @@ def check_number(name: str, value: Any, kind: Any, wanted: str, holds: Callable[
         raise TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}")
     if not (np.isfinite(value) and holds(value)):
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def check_count(name: str, value: Any, wanted: str = "a whole number of at least 1") -> None:
+    """Raise an error unless a value is a whole number of at least 1."""
+    check_number(name, value, Integral, wanted, lambda v: v >= 1)
 
 
 def check_flag(name: str, value: Any, *, or_auto: bool = False) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FileError
-from ..kernels.encoding import expanded_width
+from ..kernels.scaling import expanded_width
 from ..models.shared import Published
 from .columns import COLUMNS, KnownColumns
 from .files import COUNT, Kind, new_folder, read_json, read_tensors, well_formed, write_json, write_tensors

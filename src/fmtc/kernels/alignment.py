@@ -139,8 +139,7 @@ class Likeness:
 def has_direction(signatures: Array) -> Array:
     """Which vectors are not next to nothing beside the others; (..., f) -> (...) of bool."""
     norm = np.linalg.norm(signatures, axis=-1)
-    found: Array = norm > 1e-12 * max(float(norm.max(initial=0.0)), 1e-300)
-    return found
+    return norm > 1e-12 * max(float(norm.max(initial=0.0)), 1e-300)
 
 
 def likeness(signatures: Array, counted: Array) -> Likeness:

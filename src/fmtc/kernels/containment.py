@@ -100,8 +100,7 @@ def slice_norms(W: Array) -> Array:
     size, squares = np.where(peak > 0, peak, 1.0), np.zeros(W.shape[2])
     for b in blocks(W):
         squares += ((W[b] / size) ** 2).sum(axis=(0, 1))
-    norms: Array = size * np.sqrt(squares)
-    return norms
+    return size * np.sqrt(squares)
 
 
 def affinities(W: Array, among: Array, sizes: Array) -> Array:
@@ -146,8 +145,7 @@ def _own_share(C: Array) -> Array:
     """How far each slice, given in common directions, lies in the k leading ones of the others; (m, k, r) -> (m,)."""
     k, products = C.shape[1], C.swapaxes(1, 2) @ C
     leading = np.linalg.eigh(products.sum(axis=0) - products)[1][:, :, -k:]
-    found: Array = ((C @ leading) ** 2).sum(axis=(1, 2)) / k
-    return found
+    return ((C @ leading) ** 2).sum(axis=(1, 2)) / k
 
 
 def _basis(gram: Array) -> Array:

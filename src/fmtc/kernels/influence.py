@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from ..linalg.arrays import Array, asarray_like, double, to_numpy
+from ..linalg.arrays import Array, asarray_like, double, row_blocks, to_numpy
 from .projection import RidgeFactors, Rows
 
 BLOCK = 512  # records at a time: a block of d x 512 or n x 512 numbers, never n x n where n is the longer side
@@ -66,8 +66,7 @@ def record_influence(factors: RidgeFactors, F: Array, W: Array) -> Influence:
     chosen = _chosen(factors, residual)
     lengths, h = np.empty(len(chosen)), np.empty(len(chosen))
     solve, ridge = factors._inverse, factors.ridge
-    for place in range(0, len(chosen), BLOCK):
-        part = slice(place, place + BLOCK)
+    for part in row_blocks(len(chosen), BLOCK):
         if factors.side == "d":
             rows = _dense(X, chosen[part])
             V = to_numpy(solve(asarray_like(np.ascontiguousarray(rows.T), F)))  # A⁻¹ x_i, a column each
@@ -90,8 +89,7 @@ def _chosen(factors: RidgeFactors, residual: Array) -> Array:
     n = factors.X.shape[0]
     if factors.direct or n <= FEW:
         return np.arange(n)
-    parts = (np.arange(place, min(place + BLOCK, n)) for place in range(0, n, BLOCK))
-    length = np.concatenate([np.linalg.norm(_dense(factors.X, part), axis=1) for part in parts])
+    length = np.concatenate([np.linalg.norm(_dense(factors.X, part), axis=1) for part in row_blocks(n, BLOCK)])
     largest = [np.argpartition(-bound, FEW // 2)[: FEW // 2] for bound in (length, length * residual)]
     return np.unique(np.concatenate(largest))
 

@@ -14,7 +14,7 @@ from math import ceil, log2, sqrt
 
 import numpy as np
 
-from ..linalg.arrays import Array, cast, double, is_tensor, namespace, to_device_of
+from ..linalg.arrays import Array, cast, double, is_tensor, namespace, row_blocks, to_device_of
 from ..linalg.neighbors import nearest_neighbors
 from .scaling import Moments
 
@@ -67,8 +67,7 @@ class Lift:
         omega, shift = (to_device_of(A, double(X[:0])) for A in (self.frequencies, self.shift))
         place = {"device": X.device} if is_tensor(X) else {}
         lifted = xp.empty((X.shape[0], 2 * half), dtype=X.dtype, **place)
-        for begin in range(0, X.shape[0], BLOCK):
-            rows = slice(begin, begin + BLOCK)
+        for rows in row_blocks(X.shape[0], BLOCK):
             with np.errstate(invalid="ignore", over="ignore"):
                 phase = (double(X[rows]) - shift) @ omega
                 lifted[rows, :half] = cast(xp.cos(phase) / sqrt(half), X.dtype)

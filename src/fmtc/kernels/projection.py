@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import DataError, warn_not_converged
-from ..linalg.arrays import Array, cast, column_sums, double, inner_products, is_tensor, namespace
+from ..linalg.arrays import Array, cast, column_sums, double, inner_products, is_tensor, namespace, row_blocks
 from ..linalg.solve import cholesky_solver, conjugate_gradients
 
 DIRECT_UP_TO = 1000  # the smaller side of X; up to here a dense factor is small, whatever the size of X
@@ -63,7 +63,7 @@ class Rows:
             whole = gamma * self._centred(slice(None))
             return whole @ whole.T
         # centre and scale before multiplying: a large mean cancels, and nothing overflows
-        blocks = (gamma * self._centred(slice(begin, begin + BLOCK)) for begin in range(0, n, BLOCK))
+        blocks = (gamma * self._centred(rows) for rows in row_blocks(n, BLOCK))
         return reduce(iadd, (inner_products(block, block) for block in blocks))
 
     def sum_of_squares(self) -> float:
@@ -74,7 +74,7 @@ class Rows:
         if sp.issparse(X):
             shift = 0.0 if mean is None else n * float(np.square(mean, dtype=np.float64).sum())
             return float(np.square(X.data, dtype=np.float64).sum()) - shift
-        blocks = (double(self._centred(slice(begin, begin + BLOCK))) for begin in range(0, n, BLOCK))
+        blocks = (double(self._centred(rows)) for rows in row_blocks(n, BLOCK))
         return sum(float((block * block).sum()) for block in blocks)
 
     def _centred(self, rows: slice) -> Array:

@@ -65,7 +65,7 @@ class Calibration:
 
         The logarithms of the ranks of density and length are added up, as Fisher combines tests.
         """
-        found: Array = np.log(ranks(rows.density, self.quantiles[1]))
+        found = np.log(ranks(rows.density, self.quantiles[1]))
         if rows.length is None:
             return found
         rank = ranks(rows.length, self.quantiles[2])
@@ -82,8 +82,7 @@ def ranks(scores: Array, quantiles: Array) -> Array:
     >>> ranks(np.array([-5.0, 10.0, 500.0]), np.arange(1.0, 100.0))
     array([0.005, 0.1  , 0.995])
     """
-    found: Array = np.interp(scores, quantiles, GRID, left=SMALLEST, right=LARGEST)
-    return found
+    return np.interp(scores, quantiles, GRID, left=SMALLEST, right=LARGEST)
 
 
 def calibrate(rows: RowScores, low_only: bool) -> Calibration:
@@ -102,8 +101,7 @@ def calibrate(rows: RowScores, low_only: bool) -> Calibration:
 
 
 def _quantiles(scores: Array) -> Array:
-    found: Array = np.quantile(scores, GRID, method="weibull")
-    return found
+    return np.quantile(scores, GRID, method="weibull")
 
 
 # ------------------------------------------------------------------------------------------------------------- tests

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, RefusedError
-from .encoding import expanded
+from .scaling import expanded
 
 Array = np.ndarray
 
@@ -152,9 +152,8 @@ def nearest(E: Array, centers: Array, n: int) -> Array:
         scale = max(1.0, float(np.abs(centers).max(initial=0)))
         C = centers / scale  # of any size, squares do not overflow
         gap = (C * C).sum(axis=1) - 2 * (E / scale) @ C.T
-    if n == 1:
-        return gap.argmin(axis=1)[:, None]
     first = gap.argmin(axis=1)
-    rows = np.arange(len(gap))
-    gap[rows, first] = np.inf
+    if n == 1:
+        return first[:, None]
+    gap[np.arange(len(gap)), first] = np.inf
     return np.column_stack([first, gap.argmin(axis=1)])

@@ -1,4 +1,4 @@
-"""Common units for the columns: moments that add up over clients, the scaling they give, and how to undo it."""
+"""Columns in common units: categories as numbers; moments that add up over clients, and the scaling they give."""
 
 from __future__ import annotations
 
@@ -12,11 +12,71 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import DataError
-from .encoding import indicators
+from ..linalg.arrays import row_blocks
 
 Array = np.ndarray
 
 BLOCK = 4096  # rows scaled at a time
+
+
+# ------------------------------------------------------------------------- categories: an indicator for each level
+
+
+def expanded_width(levels: tuple[int, ...], d: int) -> int:
+    """Number of columns after `expanded`."""
+    return sum(size or 1 for size in levels) if any(levels) else d
+
+
+def indicators(levels: tuple[int, ...], d: int) -> Array:
+    """Which of the expanded columns are indicators; shape (d',)."""
+    if not any(levels):
+        return np.zeros(d, bool)
+    numbers = sum(size == 0 for size in levels)
+    return np.arange(expanded_width(levels, d)) >= numbers
+
+
+def expanded(X: Any, levels: tuple[int, ...]) -> Any:
+    """Numbers as they are, then 0 or 1 for each level of each category; a missing category is 0 everywhere.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        Categories as codes 0, 1, ...; NaN where a cell is missing.
+    levels : tuple of int
+        Levels of each column, 0 for numbers; () if all columns are numbers.
+
+    Returns
+    -------
+    array of shape (n, d')
+        X itself if there are no categories.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.kernels.scaling import expanded
+    >>> expanded(np.array([[1.0, 7.5], [0.0, np.nan]]), levels=(2, 0))
+    array([[7.5, 0. , 1. ],
+           [nan, 1. , 0. ]])
+    """
+    if not any(levels):
+        return X
+    parts = [X[:, [j for j, size in enumerate(levels) if size == 0]]]
+    for j, size in enumerate(levels):
+        if size:
+            parts.append((X[:, j, None] == np.arange(size)).astype(X.dtype))  # NaN equals nothing
+    return np.hstack(parts)
+
+
+def codes(X: Array, levels: tuple[int, ...]) -> Array:
+    """Levels of the categories of each row, -1 where they are missing; (n, d) -> (n, categories)."""
+    columns = [j for j, size in enumerate(levels) if size]
+    found = X[:, columns]
+    sizes = np.array([levels[j] for j in columns])
+    known = np.isfinite(found) & (found >= 0) & (found < sizes)
+    return np.where(known, np.nan_to_num(found, nan=-1.0, posinf=-1.0, neginf=-1.0), -1).astype(np.int64)
+
+
+# ----------------------------------------------------------------------------------------------------------- units
 
 
 @dataclass(frozen=True)
@@ -61,12 +121,12 @@ class Scaling:
                 S.data /= np.repeat(_lengths(_squares(S)), np.diff(S.indptr))
             return S
         S = np.empty((X.shape[0], len(self.stretch)), X.dtype)
-        for begin in range(0, len(X), BLOCK):  # in double precision: single may lose deviations from an offset
-            block = kept_columns(X[begin : begin + BLOCK], self.keep)
+        for rows in row_blocks(len(X), BLOCK):  # in double precision: single may lose deviations from an offset
+            block = kept_columns(X[rows], self.keep)
             block = (block if self.shift is None else block - self.shift) / self.stretch
             if np.isnan(block.sum()):
                 np.nan_to_num(block, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)
-            S[begin : begin + BLOCK] = block if self.keep is None else block / _lengths(block**2)[:, None]
+            S[rows] = block if self.keep is None else block / _lengths(block**2)[:, None]
         return S
 
     def fold(self, W: Array, mean: Array | None) -> tuple[Array, Array | None]:
@@ -111,7 +171,7 @@ def moments(X: Any) -> Moments:
     if np.isnan(X.sum(dtype=np.float64)) and np.isnan(X).any():
         return _filled_moments(X)
     first = X[0].astype(np.float64)  # deviations from a row are exactly 0 where a column is constant
-    blocks = (_deviations(X[begin : begin + BLOCK] - first) for begin in range(0, n, BLOCK))
+    blocks = (_deviations(X[rows] - first) for rows in row_blocks(n, BLOCK))
     whole = reduce(_merged, blocks)
     assert whole.means is not None
     return Moments(n, first + whole.means, whole.squares)
@@ -163,11 +223,6 @@ ONE_UNIT = 10.0  # of such columns, the largest standard deviation is at most so
 SAMPLE = 500  # rows that are looked at
 
 
-def spreads(rows: Moments) -> Array:
-    """Standard deviation of each column (root mean square, of sparse rows); shape (d,)."""
-    return np.sqrt(rows.variances)
-
-
 def in_one_unit(X: Any) -> bool:
     """Whether columns share a unit that means something: rows of length 1, counts, or ink on a blank page.
 
@@ -179,7 +234,7 @@ def in_one_unit(X: Any) -> bool:
         return True
     if X.shape[1] <= FEW_COLUMNS or (some < 0).any() or float((some == 0).mean()) < MANY_ZEROS:
         return False
-    varied = spreads(moments(some))
+    varied = np.sqrt(moments(some).variances)
     varied = varied[varied > 0]
     return len(varied) == 0 or bool(varied.max() <= ONE_UNIT * float(np.median(varied)))
 

@@ -120,7 +120,7 @@ def update(model: FMTC, X: Any, silos: Any, keep_last: int | None) -> FMTC:
         if why := model._models[cid].why_final:
             raise InputError(f"the model of {cid!r} cannot go on: {why}")
     rows = {cid: Xt if keep_last is None else Xt[-int(keep_last) :] for cid, (Xt, _) in parts.items()}
-    before, settings = model._fitted, replace(model._settings(), view=model.view_)
+    before, k, settings = model._fitted, model.n_clusters_, replace(model._settings(), view=model.view_)
     found, shared = updated(rows, before.models, before.shared, settings)
     models = {**before.models, **{cid: one.model for cid, one in found.items()}}
     model.__dict__.pop("embedding_", None)
@@ -129,8 +129,8 @@ def update(model: FMTC, X: Any, silos: Any, keep_last: int | None) -> FMTC:
     for cid, (Xt, places) in parts.items():
         model.labels_[places] = models[cid].assign(Xt)
         if cid in presence:
-            presence[cid] = presence_of(model.labels_[places], model._k)
-    sizes = {**before.sizes, **{cid: np.bincount(one.labels, minlength=model._k) for cid, one in found.items()}}
+            presence[cid] = presence_of(model.labels_[places], k)
+    sizes = {**before.sizes, **{cid: np.bincount(one.labels, minlength=k) for cid, one in found.items()}}
     model._fitted = replace(before, models=models, presence=presence, shared=shared, sizes=sizes, seen=None)
     known = {"consensus": shared and shared.Z, "kappa": shared and shared.mixture and shared.mixture.kappa}
     common = {name: value for name, value in known.items() if value is not None}

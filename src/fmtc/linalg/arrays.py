@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -114,6 +115,11 @@ def cast(A: Array, dtype: Any) -> Array:
 def precision(A: Array) -> float:
     """Distance from 1 to the next number in A's format."""
     return float(namespace(A).finfo(A.dtype).eps)
+
+
+def row_blocks(n: int, size: int) -> Iterator[slice]:
+    """Slices that cut n rows into blocks of so many; the last has what is left."""
+    return (slice(begin, min(begin + size, n)) for begin in range(0, n, size))
 
 
 def inner_products(A: Array, B: Array) -> Array:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .arrays import Array, cast, double, is_tensor, namespace, precision
+from .arrays import Array, cast, double, is_tensor, namespace, precision, row_blocks
 
 EXACT_UP_TO = 50_000  # rows; beyond, an approximate search (HNSW) can be cheaper than all distances
 MIN_RECALL = 0.99  # share of the nearest rows that the search must find, measured on a sample of the rows
@@ -105,8 +105,7 @@ class _Tiles:
         """Prepare some rows."""
         (n, d), squares, mean = X.shape, np.empty(len(X)), X.mean(axis=0, dtype=np.float64)
         table = np.zeros((d + 1, -(-n // GROUP) * GROUP), np.float32)
-        for begin in range(0, n, BLOCK):
-            part = slice(begin, min(begin + BLOCK, n))
+        for part in row_blocks(n, BLOCK):
             centred = X[part] - mean
             table[:d, part] = centred.T
             squares[part] = np.einsum("ij,ij->i", centred, centred)
@@ -159,21 +158,21 @@ def _in_single_precision(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]
     norms = np.sqrt(tiles.squares)
     error = (d + 4) * float(np.finfo(np.float32).eps) * (norms + norms.max()) ** 2  # of a squared distance
 
-    def work(begin: int) -> None:
-        part = slice(begin, min(begin + SINGLE_ROWS, n))
+    def work(part: slice) -> None:
         row, column, reach = tiles.candidates(part.start, part.stop, k + SPARE)
-        squared = _squared_gaps(X, begin + row, column)
+        squared = _squared_gaps(X, part.start + row, column)
         order = np.lexsort((column, squared, row))
-        counts = np.bincount(row, minlength=part.stop - begin)
+        counts = np.bincount(row, minlength=part.stop - part.start)
         nearest = order[(np.cumsum(counts) - counts)[:, None] + np.arange(k)]
         distance[part], neighbor[part] = np.sqrt(squared[nearest]), column[nearest]
         sure[part] = squared[nearest[:, -1]] <= reach - error[part]  # all others are farther
 
-    work(0)
-    if sure[:SINGLE_ROWS].mean() < 0.5:
+    first, *others = row_blocks(n, SINGLE_ROWS)
+    work(first)
+    if sure[first].mean() < 0.5:
         return None
     with ThreadPoolExecutor(_openmp_effective_n_threads()) as pool:
-        list(pool.map(work, range(SINGLE_ROWS, n, SINGLE_ROWS)))
+        list(pool.map(work, others))
     left = np.flatnonzero(~sure)
     if len(left):
         distance[left], neighbor[left] = _by_scikit_learn(X, k, left)
@@ -182,9 +181,8 @@ def _in_single_precision(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]
 
 def _squared_gaps(X: np.ndarray, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Squared distance of each of these rows to the other one of its pair, in double precision; (pairs,)."""
-    found, step = np.empty(len(rows)), max(1, PAIRS // X.shape[1])
-    for begin in range(0, len(rows), step):
-        part = slice(begin, begin + step)
+    found = np.empty(len(rows))
+    for part in row_blocks(len(rows), max(1, PAIRS // X.shape[1])):
         gap = X[others[part]].astype(np.float64, copy=False)
         gap -= X[rows[part]]
         found[part] = np.einsum("ij,ij->i", gap, gap)
@@ -193,15 +191,12 @@ def _squared_gaps(X: np.ndarray, rows: np.ndarray, others: np.ndarray) -> np.nda
 
 def _by_scikit_learn(X: np.ndarray, k: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Distances and neighbours of some of the rows, each without itself."""
-    from sklearn.neighbors import NearestNeighbors
-
-    search = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(X)
-    neighbor = _without_itself(search.kneighbors(X[rows], return_distance=False), rows)
+    neighbor = _without_itself(nearest_neighbors(X, k + 1, X[rows])[1], rows)
     return _distances(X, neighbor, rows), neighbor
 
 
 def _without_itself(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Neighbours of these rows without the rows; of one that was not found among its copies, without the last."""
+    """Neighbours of these rows, each without the row itself; where copies took its place, without the last one."""
     itself = found == rows[:, None]
     itself[~itself.any(axis=1), -1] = True
     return found[~itself].reshape(len(rows), -1)
@@ -224,8 +219,8 @@ def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
     order = _locality_order(X)
     order = np.concatenate([order[::PILOT], np.delete(order, np.s_[::PILOT])])
     few, mean, rows = -(-n // PILOT), X.mean(axis=0), np.empty((n, d), np.float32)
-    for begin in range(0, n, BLOCK):
-        rows[begin : begin + BLOCK] = X[order[begin : begin + BLOCK]] - mean
+    for part in row_blocks(n, BLOCK):
+        rows[part] = X[order[part]] - mean
     index = faiss.IndexHNSWFlat(d, HNSW_LINKS)
     index.hnsw.efConstruction = BUILD_WIDTH
     _add_rows(index, rows[:few])
@@ -288,8 +283,7 @@ def _distances(X: Array, neighbor: Array, rows: Array) -> Array:
     """Distance of each of these rows to each of its neighbours, from differences; (rows, k)."""
     xp, step = namespace(X), max(1, _tile(X) // 32 // (neighbor.shape[1] * X.shape[1]))
     blocks = []
-    for begin in range(0, len(rows), step):
-        part = slice(begin, begin + step)
+    for part in row_blocks(len(rows), step):
         gap = X[neighbor[part]] - X[rows[part]][:, None, :]
         blocks.append(xp.sqrt(xp.einsum("ijk,ijk->ij", gap, gap)))
     return xp.concatenate(blocks)
@@ -362,8 +356,8 @@ def _tiled_pass(X: Array, k: int, rows: Array, dtype: Any) -> tuple[Array, Array
     eps = precision(A)
     error = eps * (3 * 64 * xp.sqrt(squares) * unit + 64**2) + 1e-3 * eps
     found = []
-    for begin in range(0, len(rows), step):
-        part = rows[begin : begin + step]
+    for block in row_blocks(len(rows), step):
+        part = rows[block]
         score = A[part] @ B.T
         score[xp.arange(len(part), device=X.device), part] = -xp.inf
         blocks = score.reshape(len(part), GROUP, groups)  # a group is every `groups`-th row: contiguous reads

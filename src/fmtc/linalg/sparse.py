@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .arrays import Array, cast, is_tensor
+from .arrays import Array, cast, is_tensor, row_blocks
 
 ROWS_PER_BLOCK = 8192  # of a `RowBlockMatrix`: the product of one block fits in a core's cache
 PIECE = 64  # entries of a row that one thread of a device sums up
@@ -58,8 +58,7 @@ class RowBlockMatrix:
     def __init__(self, matrix: sp.csr_array):
         self.shape, self.dtype = matrix.shape, matrix.dtype
         self.blocks: list[tuple[slice, sp.csr_array]] = []
-        for first in range(0, self.shape[0], ROWS_PER_BLOCK):
-            rows = slice(first, min(first + ROWS_PER_BLOCK, self.shape[0]))
+        for rows in row_blocks(self.shape[0], ROWS_PER_BLOCK):
             begins = matrix.indptr[rows.start : rows.stop + 1]
             entries = slice(begins[0], begins[-1])
             part = (matrix.data[entries], matrix.indices[entries], begins - begins[0])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from .arrays import Array, is_tensor, namespace
+from .arrays import Array, is_tensor, namespace, row_blocks
 
 BLOCK = 2**17  # entries of a stack that are worked on at a time
 
@@ -15,7 +15,7 @@ BLOCK = 2**17  # entries of a stack that are worked on at a time
 def blocks(T: Array, least: int = 1) -> list[slice]:
     """Slices of the first axis with at most `BLOCK` entries each, or with `least` rows if that is more."""
     rows = max(BLOCK // max(prod(T.shape[1:]), 1), least)
-    return [slice(begin, begin + rows) for begin in range(0, T.shape[0], rows)]
+    return list(row_blocks(T.shape[0], rows))
 
 
 class Workspace:

@@ -219,17 +219,20 @@ def _widest_gap(means: Array, precision: Array) -> float:
     return float((sizes[:, None] + sizes - 2 * products).max())
 
 
-def far_columns(means: Array, variances: Array) -> Array:
+def far_columns(means: Array, variances: Array, levels: tuple[int, ...] = ()) -> Array:
     """Which silos' columns are far beyond the others'; they should have no part in what all silos agree on.
 
-    A silo is judged by its median column: in real tables one column may be wild in one silo. Far means that half of its
+    A silo is judged by its median column that is a number, where there are any: in real tables one column may be wild
+    in one silo. Far means that half of its
     column means lie more than 5 deviations of the median silo away from the median, or that half of its variances are
     more than 10 times the median silo's.
 
     Parameters
     ----------
     means, variances : ndarrays of shape (m, d)
-        Of each silo; NaN where it has no value.
+        Of each silo; NaN where it has no value. Columns of numbers come first.
+    levels : tuple of int
+        Levels of the categories.
 
     Returns
     -------
@@ -239,6 +242,8 @@ def far_columns(means: Array, variances: Array) -> Array:
     far = np.zeros(len(means), bool)
     if len(means) < FEWEST:
         return far
+    if r := means.shape[1] - sum(levels):
+        means, variances = means[:, :r], variances[:, :r]
     with np.errstate(over="ignore"):
         middle = _median(means)
         size = _median(variances + (means - middle) ** 2)
@@ -247,21 +252,14 @@ def far_columns(means: Array, variances: Array) -> Array:
             return far
         away = _median((np.abs(means - middle)[:, live] / np.sqrt(size[live])).T)
         wide = _median((variances[:, live] / size[live]).T)
-        found: Array = (away > AWAY) | (wide > SPREAD)
+        found = (away > AWAY) | (wide > SPREAD)
     return found if not found.all() else far
-
-
-def numbers_only(means: Array, variances: Array, levels: tuple[int, ...]) -> tuple[Array, Array]:
-    """Columns of numbers, which come first; all columns where there are none."""
-    r = means.shape[1] - sum(levels)
-    return (means[:, :r], variances[:, :r]) if r else (means, variances)
 
 
 def _median(values: Array) -> Array:
     """Median over silos of each column, those without a value left out; 0 where nobody has one."""
     nobody = np.isnan(values).all(axis=0)
-    found: Array = np.nanmedian(np.where(nobody, 0.0, values), axis=0)
-    return found
+    return np.nanmedian(np.where(nobody, 0.0, values), axis=0)
 
 
 def far_sizes(sizes: Array, most: float = SQUARES) -> Array:

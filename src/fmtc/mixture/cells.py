@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import asarray_like, is_tensor, namespace, to_numpy
+from ..linalg.arrays import asarray_like, is_tensor, namespace, row_blocks, to_numpy
 
 Array = Any  # NumPy, or a tensor where all cells are filled
 
@@ -81,7 +81,7 @@ class Cells:
             return ((None, every),)
         filled = np.empty((self.n, (self.r + 7) // 8), np.uint8)
         whole = True
-        for b in blocks(self.n):
+        for b in row_blocks(self.n, BLOCK):
             seen = ~np.isnan(self.Z[b])
             whole = whole and bool(seen.all())
             filled[b] = np.packbits(seen, axis=1)
@@ -154,10 +154,10 @@ class Cells:
     def blocks(self, rows: np.ndarray | None, seen: np.ndarray) -> Iterator[tuple[Any, Array]]:
         """Row numbers and filled coordinates of the rows of a pattern, a block at a time."""
         if rows is None:
-            for b in blocks(self.n, DEVICE_BLOCK if is_tensor(self.Z) else BLOCK):
+            for b in row_blocks(self.n, DEVICE_BLOCK if is_tensor(self.Z) else BLOCK):
                 yield b, self.Z[b]
             return
-        for b in blocks(len(rows)):
+        for b in row_blocks(len(rows), BLOCK):
             yield rows[b], self.Z[np.ix_(rows[b], seen)]
 
     def take(self, rows: np.ndarray) -> Cells:
@@ -187,11 +187,6 @@ class Cells:
 def level_parts(levels: tuple[int, ...]) -> list[slice]:
     """Where the levels of each category stand among those of all."""
     return [slice(begin, end) for begin, end in pairwise((0, *accumulate(levels)))]
-
-
-def blocks(n: int, size: int = BLOCK) -> Iterator[slice]:
-    """Slices of at most `size` rows."""
-    return (slice(begin, min(begin + size, n)) for begin in range(0, n, size))
 
 
 def posteriors(scores: Array) -> tuple[Array, Array]:

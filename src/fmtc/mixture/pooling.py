@@ -187,7 +187,7 @@ def pooled(
 
 
 def _spread(sums: Sums) -> Array:
-    """B of each concept, its silos' evidence joined with that of an average concept."""
+    """How far apart silos hold each concept, b_j: its silos' evidence joined with that of an average concept."""
     numerator, denominator = sums.spread
     known = denominator * (1 / np.maximum(sums.weights, 1e-12))  # the common mean was estimated from the same silos
     numerator = numerator + np.where(denominator > 0, known, 0.0)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from ..linalg.arrays import to_numpy
-from .cells import Cells, blocks, level_parts
+from ..linalg.arrays import row_blocks, to_numpy
+from .cells import BLOCK, Cells, level_parts
 from .steps import Common, Statistics
 
 Array = np.ndarray
@@ -52,7 +52,7 @@ def _are_many(column: Any) -> bool:
 
 def filled(cells: Cells) -> Iterator[tuple[slice, Array]]:
     """Rows in coordinates of starts, a block at a time: missing numbers 0, the overall mean; missing levels 0."""
-    for b in blocks(cells.n):
+    for b in row_blocks(cells.n, BLOCK):
         numbers = np.nan_to_num(to_numpy(cells.Z[b]), nan=0.0)
         if not cells.levels:
             yield b, numbers
@@ -155,11 +155,11 @@ def assign_sums(cells: Cells, centers: Array, origins: Array, weights: Array) ->
     return counts, sums
 
 
-def first_statistics(counts: Array, sums: Array, origin: Array, r: int, overall: Array) -> Statistics:
+def first_statistics(counts: Array, sums: Array, origin: Array, r: int) -> Statistics:
     """A silo's statistics before the first E-step, from its rows nearest to each centre."""
     absolute = sums + counts[:, None] * origin
     return Statistics(
-        counts, np.ascontiguousarray(absolute[:, :r]), np.maximum(absolute[:, r:], 0) / CATEGORY_WEIGHT, overall
+        counts, np.ascontiguousarray(absolute[:, :r]), np.maximum(absolute[:, r:], 0) / CATEGORY_WEIGHT, origin[:r]
     )
 
 

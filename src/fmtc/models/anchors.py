@@ -138,8 +138,7 @@ class AnchorModel(ClientModel):
         middle = np.zeros((self.k, self.anchors.shape[1]))
         for cluster in np.unique(self.clusters):
             middle[cluster] = self.anchors[self.clusters == cluster].mean(axis=0)
-        found: Array = middle * self.size @ np.linalg.pinv(self.basis) * (self.radius * self._columns**0.5)
-        return found
+        return middle * self.size @ np.linalg.pinv(self.basis) * (self.radius * self._columns**0.5)
 
     @property
     def centers(self) -> Array:

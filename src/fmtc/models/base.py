@@ -14,7 +14,7 @@ from ..errors import InputError, NotFiniteError
 from ..kernels.lift import Lift
 from ..kernels.ranks import Calibration, RowScores
 from ..kernels.scaling import Scaling, kept_columns
-from ..linalg.arrays import is_tensor, namespace
+from ..linalg.arrays import is_tensor, namespace, row_blocks
 from ..mixture.cells import posteriors
 
 Array = np.ndarray
@@ -326,7 +326,7 @@ def blockwise(X: Any, keep: Array | None, answer: Callable[[Any], Array]) -> Arr
     with np.errstate(invalid="ignore", over="ignore"):  # `finite` says it better
         if sp.issparse(X) or is_tensor(X) or n <= BLOCK:
             return answer(kept_columns(X, keep))
-        return np.concatenate([answer(kept_columns(X[b : b + BLOCK], keep)) for b in range(0, n, BLOCK)])
+        return np.concatenate([answer(kept_columns(X[rows], keep)) for rows in row_blocks(n, BLOCK)])
 
 
 __all__ = ["ClientModel", "Drawn", "Member", "Parts", "Presence", "Steps", "Units"]

@@ -10,11 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..kernels.centers import row_norms
-from ..kernels.encoding import expanded, expanded_width
 from ..kernels.lift import Lift
 from ..kernels.projection import Rows
 from ..kernels.ranks import Calibration, RowScores
-from ..kernels.scaling import Scaling, shiftable
+from ..kernels.scaling import Scaling, expanded, expanded_width, shiftable
 from ..linalg.arrays import double, is_tensor, to_device_of, to_numpy
 from ..mixture.cells import posteriors
 from ..mixture.steps import SMALLEST_SHARE, Personal, log_shares
@@ -64,7 +63,8 @@ class GraphModel(ClientModel):
     @property
     def why_final(self) -> str:
         """Where the silo lacks concepts, the axes are its own."""
-        return "" if self.lacks is None else 'in the graph view it lacks clusters; fit again, or with view="mixture"'
+        has_all = self.shares is None or self.shares.all()
+        return "" if has_all else 'in the graph view it lacks clusters; fit again, or with view="mixture"'
 
     @property
     def holds_words(self) -> bool:
@@ -78,16 +78,11 @@ class GraphModel(ClientModel):
         return Personal(to_numpy(double(self.centers)), shares, np.zeros((self.k, 0)))
 
     @property
-    def lacks(self) -> Array | None:
-        """Concepts that the client lacks; None: it has all."""
-        return None if self.shares is None or self.shares.all() else self.shares == 0
-
-    @property
     def log_shares(self) -> Array:
         """Of clusters, minus infinity for concepts that the client lacks; zero where clusters are equally likely."""
-        if self.shares is not None and self.precision is not None:
-            return log_shares(self.shares)
-        return np.where(np.zeros(self.k, bool) if self.lacks is None else self.lacks, -np.inf, 0.0)
+        if self.shares is None:
+            return np.zeros(self.k)
+        return np.where(self.shares > 0, 0.0, -np.inf) if self.precision is None else log_shares(self.shares)
 
     def fits(self, d: int, k: int) -> bool:
         """Whether the arrays have the shapes that d columns and k clusters need."""
@@ -138,20 +133,15 @@ class GraphModel(ClientModel):
 
     def assign(self, X: Any) -> Array:
         """Cluster of each new row; (n, d) -> (n,)."""
-        X = self.design(X)
-        score = self._scorer(X)
-        return base.blockwise(X, self.keep, lambda block: to_numpy(score(block)[0].argmax(axis=1)))
+        return self._answered(X, lambda scores, Y: to_numpy(scores.argmax(axis=1)))
 
     def probabilities(self, X: Any) -> Array:
         """Probability of each cluster; (n, d) -> (n, k)."""
-        X = self.design(X)
-        score = self._scorer(X)
 
-        def answer(block: Any) -> Array:
-            scaled, Y = map(to_numpy, score(block))
-            return base.softmax(scaled, self.W.dtype, Y[:, -1:] * self._variance)
+        def answer(scores: Any, Y: Any) -> Array:
+            return base.softmax(to_numpy(scores), self.W.dtype, to_numpy(Y)[:, -1:] * self._variance)
 
-        return base.blockwise(X, self.keep, answer)
+        return self._answered(X, answer)
 
     def scores(self, X: Any) -> Array:
         """Log of share times density of each cluster, of the direction alone; with unit centres, the cosine to each."""
@@ -177,27 +167,25 @@ class GraphModel(ClientModel):
 
     def _scored(self, X: Any) -> tuple[Array, Array, Array]:
         """Score of each cluster, projections at length 1 and the lengths that they had; (n, k), (n, k), (n,)."""
-        X = self.design(X)
-        score = self._scorer(X)
-        found = base.blockwise(X, self.keep, lambda block: np.hstack([*map(to_numpy, score(block))]))
+        found = self._answered(X, lambda scores, Y: np.hstack([to_numpy(scores), to_numpy(Y)]))
         norm = found[:, -1:]
         return found[:, : self.k] / norm, found[:, self.k : -1] / norm, norm[:, 0]
 
-    def _scorer(self, X: Any) -> Callable[[Any], tuple[Array, Array]]:
-        """A function of blocks of rows like X: scores times |y|, and (y, |y|), y the projection; (n, k), (n, k + 1).
+    def _answered(self, X: Any, answer: Callable[[Any, Any], Array]) -> Array:
+        """Answer for all rows from their scores times |y|, and from (y, |y|), y the projection; (n, k), (n, k + 1).
 
         Times |y|, scores are linear in (y, |y|): one more product, of k + 1 columns, gives them.
         """
-        Vc = np.vstack(self._linear())
+        X, Vc = self.design(X), np.vstack(self._linear())
         W = to_device_of(np.pad(self.W, ((0, 0), (0, 1))), X)  # one more column, for the norm
         mean = None if self.mean is None else to_device_of(self.mean, X)
 
-        def scores(block: Any) -> tuple[Array, Array]:
+        def of_block(block: Any) -> Array:
             Y = double(Rows(block, mean) @ W)
             Y[:, -1:] = base.finite(row_norms(Y))
-            return Y @ to_device_of(Vc, Y), Y
+            return answer(Y @ to_device_of(Vc, Y), Y)
 
-        return scores
+        return base.blockwise(X, self.keep, of_block)
 
     def _linear(self) -> tuple[Array, Array]:
         """V and c: scores of a projection y of length 1 are y V + c, but for what all clusters share."""
@@ -298,7 +286,7 @@ class GraphModel(ClientModel):
         if fill is not None:
             rows = w("Where", w("IsNaN", rows), w.numbers(fill), rows)
         if lift is not None:
-            rows = w("Div", rows if fill is None else w("Sub", rows, w.numbers(fill)), w.numbers(self.stretch))
+            rows = w("Div", w("Sub", rows, w.numbers(fill)), w.numbers(self.stretch))
             phase = w("MatMul", w("Sub", rows, w.numbers(lift.shift)), w.numbers(lift.frequencies))
             half = w.numbers(np.sqrt(lift.frequencies.shape[1]))
             rows = w("Div", w("Concat", w("Cos", phase), w("Sin", phase), axis=1), half)

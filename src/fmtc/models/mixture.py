@@ -9,9 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import solve_triangular
 
-from ..kernels.encoding import codes, expanded, expanded_width
 from ..kernels.ranks import Calibration, RowScores
-from ..kernels.scaling import Scaling, shiftable
+from ..kernels.scaling import Scaling, codes, expanded, expanded_width, shiftable
 from ..mixture.cells import Cells, Scaled, level_parts, posteriors
 from ..mixture.steps import Personal, log_shares, row_scores
 from . import base
@@ -70,6 +69,11 @@ class Frame:
             return Scaling(self.stretch, self.shift, self.keep).apply(X)
         return X if sp.issparse(X) else np.nan_to_num(X)
 
+    def onnx(self, w: Any, rows: str, r: int | None = None) -> str:
+        """Operators that bring the first r expanded columns to the units of the mixture."""
+        rows = rows if self.shift is None else w("Sub", rows, w.numbers(self.shift[:r]))
+        return rows if self.stretch is None else w("Div", rows, w.numbers(self.stretch[:r]))
+
 
 @dataclass(frozen=True)
 class MixtureModel(ClientModel):
@@ -126,11 +130,6 @@ class MixtureModel(ClientModel):
     def lacks(self) -> Array:
         """Concepts that the client lacks; no row is theirs."""
         return self.shares == 0
-
-    @property
-    def log_shares(self) -> Array:
-        """Minus infinity for concepts that the client lacks."""
-        return log_shares(self.shares)
 
     @property
     def centers(self) -> Array:
@@ -231,9 +230,8 @@ class MixtureModel(ClientModel):
 
     def directions(self) -> tuple[Array, Array]:
         """Centres less that of all rows, in common units."""
-        centers = self.centers
-        stretch = np.ones(centers.shape[1]) if self.frame.stretch is None else self.frame.stretch
-        return (centers - self.shares @ centers) / stretch, self.columns(centers.shape[1])
+        centers, d = self.centers, self.centers.shape[1]
+        return (centers - self.shares @ centers) / self.frame.units(d)[0], self.columns(d)
 
     # -------------------------------------------------------------------------------------- why a row is in its own
 
@@ -291,7 +289,7 @@ class MixtureModel(ClientModel):
     def onnx(self, w: Any, X: str) -> Drawn:
         """Log of share times density of each cluster but for a row's constant."""
         frame, levels = self.frame, self.frame.sizes
-        precision = np.linalg.inv(self.covariance)
+        precision, shares = np.linalg.inv(self.covariance), log_shares(self.shares)
         precision = (precision + precision.T) / 2
         if frame.axes is not None:
             missing = "NaN is a missing number: it counts as the mean of its column; a missing category is no level"
@@ -299,17 +297,14 @@ class MixtureModel(ClientModel):
             if frame.origin is not None:
                 Z = w("Sub", Z, w.numbers(frame.origin))
             columns = "features" if frame.keep is not None else len(levels) or len(frame.axes)
-            return Drawn(w.linear_scores(Z, self.means, precision, self.log_shares), columns, missing, levels)
+            return Drawn(w.linear_scores(Z, self.means, precision, shares), columns, missing, levels)
         r = self.means.shape[1]
         shape = w("Concat", w("Shape", X, start=0, end=1), w.integers([self.k]), axis=0)
-        scores = w("Expand", w.numbers(self.log_shares[None]), shape)
+        scores = w("Expand", w.numbers(shares[None]), shape)
         if r:
             numbers = [j for j, size in enumerate(levels) if not size]
             Z = w("Gather", X, w.integers(numbers), axis=1) if any(levels) else X
-            if frame.shift is not None:
-                Z = w("Sub", Z, w.numbers(frame.shift[:r]))
-            if frame.stretch is not None:
-                Z = w("Div", Z, w.numbers(frame.stretch[:r]))
+            Z = frame.onnx(w, Z, r)
             whole = w.linear_scores(Z, self.means, precision, np.zeros(self.k))
             scores = w("Add", scores, w.with_missing(Z, whole, self.means, self.covariance))
         if any(levels):
@@ -322,10 +317,7 @@ class MixtureModel(ClientModel):
         frame = self.frame
         if frame.keep is not None:
             rows = w("Gather", rows, w.integers(frame.keep), axis=1)
-        if frame.shift is not None:
-            rows = w("Sub", rows, w.numbers(frame.shift))
-        if frame.stretch is not None:
-            rows = w("Div", rows, w.numbers(frame.stretch))
+        rows = frame.onnx(w, rows)
         rows = w("Where", w("IsNaN", rows), w.numbers(0.0), rows)
         return rows if frame.keep is None else w.unit_rows(rows)
 

@@ -116,8 +116,7 @@ class GraphShared(Shared):
         """The coupling that the run chose, where the settings of an estimator left it open."""
         if model.graph is not None and model.graph.coupling != "auto":
             return None
-        name: str = model._settings(n_clusters=self.n_clusters).coupling_of(self.words)
-        return name
+        return model._settings(n_clusters=self.n_clusters).coupling_of(self.words)
 
     def levels(self, settings: Settings) -> tuple[int, ...]:
         """None among projections."""

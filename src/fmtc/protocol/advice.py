@@ -16,8 +16,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..kernels.embedding import spectral_start
-from ..kernels.graph import build_graph
-from ..kernels.sweep import large_parts
+from ..kernels.graph import build_graph, large_parts
 from ..privacy.protection import Protection
 from ..settings import Settings
 from .base import Answers, Array, Content, Phase, Weights, above, array, number

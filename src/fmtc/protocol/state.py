@@ -16,10 +16,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import DataError, InputError, RefusedError
-from ..kernels.encoding import expanded, expanded_width
 from ..kernels.lift import Lift
 from ..kernels.projection import Rows, column_means
-from ..kernels.scaling import Scaling, moments, standardize
+from ..kernels.scaling import Scaling, expanded, expanded_width, moments, standardize
 from ..linalg.arrays import HOST, to_device
 from ..models import Units
 from ..settings import POOLED_SCALES, Settings

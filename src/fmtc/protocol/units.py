@@ -14,9 +14,8 @@ import numpy as np
 
 from ..errors import RefusedError
 from ..kernels import scaling
-from ..kernels.encoding import expanded, expanded_width
 from ..kernels.lift import Lift, draw, lifts
-from ..mixture.bounds import far_columns, far_sizes, numbers_only
+from ..mixture.bounds import far_columns, far_sizes
 from ..privacy.protection import Protection
 from ..settings import POOLED_SCALES, Settings
 from .base import Answers, Array, Content, Nothing, Phase, above, array, number
@@ -83,7 +82,7 @@ class Moments(Phase):
         if not needs_moments(settings):
             raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
         unit = scaling.in_one_unit(client.X) if settings.scale == "auto" else None
-        own = scaling.moments(expanded(client.X, settings.levels))
+        own = scaling.moments(scaling.expanded(client.X, settings.levels))
         return client, self.Answer(n_samples=own.n, **self.said(own, ask), in_one_unit=unit)
 
     def said(self, own: scaling.Moments, ask: Any) -> dict[str, Any]:
@@ -147,7 +146,7 @@ def _far(parts: list[scaling.Moments], settings: Settings) -> Array:
     none = np.where(cells > 0, 0.0, np.nan)
     means = np.array([part.means for part in parts]) + none
     variances = np.array([part.squares for part in parts]) / np.maximum(cells, 1) + none
-    return far_columns(*numbers_only(means, variances, settings.levels))
+    return far_columns(means, variances, settings.levels)
 
 
 def needs_moments(settings: Settings) -> bool:
@@ -182,9 +181,7 @@ def _lifts(pooled: scaling.Moments, units: scaling.Scaling, settings: Settings) 
         return False  # not standardised
     mean = pooled.means
     assert mean is not None
-    two_valued = (
-        np.isclose(scaling.spreads(pooled) ** 2, mean * (1 - mean), rtol=1e-9, atol=0) & (mean > 0) & (mean < 1)
-    )
+    two_valued = np.isclose(pooled.variances, mean * (1 - mean), rtol=1e-9, atol=0) & (mean > 0) & (mean < 1)
     return wanted is True or (lifts(d, settings.n_clusters) and not two_valued.any())
 
 
@@ -244,7 +241,7 @@ class Rescale(Phase):
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Bring the rows, as they came, to the common units."""
-        d = expanded_width(settings.levels, client.X.shape[1])
+        d = scaling.expanded_width(settings.levels, client.X.shape[1])
         if not needs_moments(settings):
             raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
         fits = ask.keep is not None if settings.scale == "tfidf" else ask.keep is None and len(ask.stretch) == d

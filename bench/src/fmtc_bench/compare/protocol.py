@@ -20,7 +20,7 @@ import numpy as np
 
 from fmtc.errors import InputError, nearest_names
 from fmtc.estimator import FMTC
-from fmtc.kernels.encoding import expanded
+from fmtc.kernels.scaling import expanded
 from fmtc.metrics import clustering_accuracy, match_classes, score_silos
 from fmtc.protocol.state import stream
 from fmtc.schema import Encoded

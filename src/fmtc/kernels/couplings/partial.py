@@ -46,7 +46,7 @@ class Partial(Coupling):
         """The stack that the coupling sees; (d, K, m) -> (d, K, m)."""
         if not self.whole.fills:
             return T
-        mean: Array = T.sum(axis=2) / np.maximum(self.has.sum(axis=1), 1)  # T is zero where a client lacks a concept
+        mean = T.sum(axis=2) / np.maximum(self.has.sum(axis=1), 1)  # T is zero where a client lacks a concept
         return np.where(self.has, T, mean[:, :, None])
 
     def value(self, W: Array, p: float) -> float:

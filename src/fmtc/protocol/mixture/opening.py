@@ -245,7 +245,7 @@ def _far(said: list[Any], axes: Array | None, settings: Settings) -> Array:
     rows = np.array([[float(answer.n_samples)] for answer in said])
     means = np.array([answer.sums for answer in said]) / rows
     variances = np.array([np.diag(answer.within) for answer in said]) / rows
-    return bounds.far_columns(*bounds.numbers_only(means, variances, settings.levels if axes is None else ()))
+    return bounds.far_columns(means, variances, settings.levels if axes is None else ())
 
 
 def axes_of(server: ServerState) -> tuple[Array | None, Array | None]:
@@ -336,7 +336,7 @@ class Seed(Phase):
         )
         counts, sums = starts.assign_sums(cells, ask.centers, origins, ask.weights)
         r = cells.r
-        own = [starts.first_statistics(counts[s], sums[s], origins[s], r, origins[s][:r]) for s in range(len(counts))]
+        own = [starts.first_statistics(counts[s], sums[s], origins[s], r) for s in range(len(counts))]
         return counted(client, own, np.arange(len(own)), client.round_no), self.Answer(counts=counts, sums=sums)
 
     def impossible(self, server: Seeding, client_id: str, answer: Answer, settings: Settings) -> str | None:

@@ -27,9 +27,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...errors import DataError, RefusedError, TrustError
-from ...kernels.encoding import expanded_width
 from ...kernels.graph import knn_affinity, normalized_laplacian
 from ...kernels.records import Box, Public, coordinates, nearest
+from ...kernels.scaling import expanded_width
 from ...models import AnchorModel, GraphModel
 from ...privacy.accounting import Plan, epsilon_of, honest, mu_of, raised, without_colluders
 from ...privacy.protection import Protection

@@ -191,7 +191,7 @@ def _classes(model: FMTC, train: FederatedDataset) -> dict[int, int]:
     """The class of each concept: one to one, by all rows of all silos."""
     from scipy.optimize import linear_sum_assignment
 
-    counts = np.zeros((model._k, train.n_clusters))
+    counts = np.zeros((model.n_clusters_, train.n_clusters))
     for labels, y in _labels(model, train).values():
         np.add.at(counts, (labels, y), 1)
     return dict(zip(*(part.tolist() for part in linear_sum_assignment(-counts)), strict=True))
