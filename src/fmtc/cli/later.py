@@ -104,12 +104,12 @@ def join_later(newcomer: Newcomer, random_state: int, reading: Reading, words: W
     kit = read_kit(newcomer.kit)
     with words.warnings_as_notes():
         known = kit.columns
-        schema = known.schema
-        if schema is None and known.text is None and known.names is not None:
-            schema = Schema.of_numbers(known.names)
-        (silo,) = read_known([newcomer.data], reading, known.number, schema, known.text, "the federation")
+        named = known
+        if known.schema is None and known.names is not None:
+            named = replace(known, schema=Schema.of_numbers(known.names))
+        (silo,) = read_known([newcomer.data], reading, named, "the federation")
         silo = replace(silo, name=newcomer.name or silo.name)
-        X = silo.encoded if known.text is None and known.schema is not None else silo.X
+        X = silo.X if known.schema is None else silo.encoded
         nameless = replace(kit, columns=replace(known, names=None))  # names have been compared
         guide = GUIDES[newcomer.guide]
         model = fitted_later(nameless, X, name=silo.name, guide=guide, random_state=random_state)
@@ -200,7 +200,7 @@ def update(run: Path, files: tuple[Path, ...], rest: Rest, random_state: int, re
         silos = _pooled(silos_of(model, files, rest.silo, reading), rest.keep_last)
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
         calibrated = [silo.name for silo in silos if _is_calibrated(model, silo.name)]
-        model.update({silo.name: silo.X if recipe is not None else silo.encoded for silo in silos})
+        model.update({silo.name: silo.encoded for silo in silos})
         results = runs.results(model, silos)
         if names is not None:
             model.feature_names_in_ = names

@@ -95,7 +95,6 @@ class Group(click.Group):
     """
 
     command_class = Command
-    group_class: type[click.Group] | type[type] | None = type  # a group inside is of the same class
 
 
 def _be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
