@@ -63,8 +63,7 @@ def coordinate(kit_path: Path, how: Leading, accept_units: bool, words: Words, *
         bind_bounds(model, settings["bounds"], model.schema_)
     from .leading import Lead, coordinator_of  # loads NVIDIA FLARE
 
-    lead = Lead(words, model, coordinator_of(kit_path), how, settings)
-    lead.run(preflight="no" if how.no_preflight else "first", accept_units=accept_units)
+    Lead(words, model, coordinator_of(kit_path), how, settings).run(accept_units=accept_units)
 
 
 def _read_floor(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:

@@ -50,7 +50,7 @@ def publish(run: Path, schema: Path | None, output: Output, text_column: str | N
     from ..artifacts.published import is_kit
     from ..later.publish import open_run
 
-    out = output.free(is_kit)
+    out = free_path(output.out, output.force, is_kit)
     model = open_run(run, schema, text_column)
     path = model.publish(out, names=_given_names(run), overwrite=output.force)
     size = sum(file.stat().st_size for file in path.iterdir())
@@ -100,7 +100,7 @@ def join_later(newcomer: Newcomer, random_state: int, reading: Reading, words: W
     from ..later.join import join_later as fitted_later
     from ..schema import Schema
 
-    newcomer = replace(newcomer, out=newcomer.free(runs.is_run))
+    newcomer = replace(newcomer, out=free_path(newcomer.out, newcomer.force, runs.is_run))
     kit = read_kit(newcomer.kit)
     with words.warnings_as_notes():
         known = kit.columns
@@ -190,7 +190,7 @@ def update(run: Path, files: tuple[Path, ...], rest: Rest, random_state: int, re
     """
     from ..later.publish import open_run
 
-    rest = replace(rest, out=rest.free(runs.is_run))
+    rest = replace(rest, out=free_path(rest.out, rest.force, runs.is_run))
     model = open_run(run)
     if not model._models:
         raise FileError(f"{run} is a coordinator's run, which holds no models: silos have theirs at home")
@@ -199,22 +199,18 @@ def update(run: Path, files: tuple[Path, ...], rest: Rest, random_state: int, re
     with words.warnings_as_notes():
         silos = _pooled(silos_of(model, files, rest.silo, reading), rest.keep_last)
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
-        calibrated = [silo.name for silo in silos if _is_calibrated(model, silo.name)]
+        calibrated = [silo.name for silo in silos if model._models[silo.name].calibration]
         model.update({silo.name: silo.encoded for silo in silos})
         results = runs.results(model, silos)
         if names is not None:
             model.feature_names_in_ = names
-    if gone := [cid for cid in calibrated if not _is_calibrated(model, cid)]:
+    if gone := [cid for cid in calibrated if not model._models[cid].calibration]:
         words.note(f"{listed(gone)} {'is' if len(gone) == 1 else 'are'} no longer calibrated, because the model has "
                    "changed: `fmtc fit --calibrate` for --abstain and `fmtc drift`")  # fmt: skip
     there = {silo.name for silo in silos}
     if others := [cid for cid in model.silos_ if cid not in there]:
         words.note(f"no rows of {listed(others)}: models as they were, and no labels in {rest.out}")
     _finish(words, rest, model, results, files, reading.of_texts(recipe), _given_names(run))
-
-
-def _is_calibrated(model: FMTC, cid: str) -> bool:
-    return getattr(model._models[cid], "calibration", None) is not None
 
 
 def _pooled(silos: Sequence[Silo], keep_last: int | None) -> list[Silo]:
