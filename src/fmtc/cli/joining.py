@@ -223,7 +223,8 @@ def in_words(event: Mapping[str, Any]) -> str:
         return f"the coordinator asks how many clusters there are, {numbers}{first}; no model leaves"
     asked = f"the coordinator asks for {plural(settings['n_clusters'], 'cluster')}"
     if settings.get("clusters_per_silo") is not None:
-        asked = f"the coordinator asks for clusters of your own, among {settings['n_clusters']} of all silos"
+        of_all = plural(settings["n_clusters"], "cluster")
+        asked = f"the coordinator asks for clusters of your own, out of {of_all} of all silos"
     if not event.get("method", "fmtc").startswith("fmtc"):
         return f"{asked} by the method {event['method']}{first}"
     units = "" if settings["rho"] is None else ", in the paper's absolute units"
