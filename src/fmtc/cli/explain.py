@@ -25,7 +25,7 @@ from ..tables.reading import Reading
 from ..wording import FLAGS
 from . import flags
 from .flags import PATH, free_path, given
-from .predict import check_tables, give_table, read_known, silos_of, text_recipe, word_lookup
+from .predict import check_tables, give_table, pooled, read_known, silos_of, text_recipe, word_lookup
 from .program import main_group
 from .words import Words, new_table
 
@@ -279,13 +279,16 @@ def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: 
     model = load_run(run)
     if silo_name is not None and silo_name not in model.silos_:
         raise DataError(f"there is no silo {silo_name!r} in this run; there are {listed(model.silos_)}")
-    files, reading = _remembered(run)
+    files, reading, fitted = _remembered(run)
     with words.warnings_as_notes():
         if file is not None:  # which says itself what its rows are called
             files, reading = [file], replace(reading, silo_column=None, id_column=None)
             silos = silos_of(model, files, silo_name, reading)
         else:
-            silos = _of_run(model, run, files, silo_name, reading)
+            silos = _of_run(model, run, files, fitted, reading)
+            silos = [silo for silo in silos if silo_name in (None, silo.name)]
+            if not silos:
+                raise DataError(f"the files of the run have no rows of {listed([silo_name] if silo_name else fitted)}")
     silo, place = _found(silos, row, file)
     features = model._features(word_lookup(files, reading.of_texts(text_recipe(model))), silo.feature_names)
     why = why_row(model._models[silo.name], silo.X[[place]], features)
@@ -296,28 +299,28 @@ def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: 
         words.show(f"{what}: {why}")
 
 
-def _remembered(run: Path) -> tuple[list[Path], Reading]:
-    """The files of a run, and what else than columns has to be known to read them."""
-    form = {"reading?": runs.READING, "files?": [str]}
+def _remembered(run: Path) -> tuple[list[Path], Reading, list[str]]:
+    """The files of a run, what else than columns has to be known to read them, and the silos whose rows they hold."""
+    form = {"reading?": runs.READING, "files?": [str], "silos?": [{"silo": str}], "missing?": [str]}
     about = read_json(run / "report.json", form) if (run / "report.json").is_file() else {}
     was = Reading.from_dict(about.get("reading") or {})
     reading = Reading(
         silo_column=was.silo_column, id_column=was.id_column, header=was.header, obsm=was.obsm, wording=FLAGS
     )
-    return [Path(name) for name in about.get("files", ())], reading
+    fitted = [*(line["silo"] for line in about.get("silos", ())), *about.get("missing", ())]
+    return [Path(name) for name in about.get("files", ())], reading, fitted
 
 
-def _of_run(model: FMTC, run: Path, files: list[Path], silo_name: str | None, reading: Reading) -> list[tables.Silo]:
-    """The rows of a run or of one of its silos, from the files that it was fitted to."""
+def _of_run(model: FMTC, run: Path, files: list[Path], fitted: Sequence[str], reading: Reading) -> list[tables.Silo]:
+    """The rows of the silos of a run, from the files that it was fitted to."""
     gone = [f"{path} is not there any more" for path in files if not path.is_file()]
     if gone or not files:
         why = gone[0] if gone else f"{run} does not remember its files"
         raise FileError(f"{why}: give the file with the row, such as `fmtc explain {run} new.csv --row 17`")
     silos = read_known(files, reading, KnownColumns.of(model))
-    if len(model.silos_) == 1:
-        (silo_name,) = model.silos_
-    own = [silo for silo in silos if silo_name in (None, silo.name)]
-    return own or [replace(silos[0], name=str(silo_name))]
+    if len(fitted) == 1:  # whatever its files are called
+        silos = [replace(silo, name=fitted[0]) for silo in silos]
+    return [silo for silo in pooled(silos) if silo.name in model.silos_]
 
 
 def _found(silos: Sequence[tables.Silo], row: str, file: Path | None) -> tuple[tables.Silo, int]:

@@ -16,13 +16,12 @@ from ..errors import FileError, listed, plural
 from ..tables.reading import EM, Reading
 from . import flags
 from .flags import PATH, ROWS, Output, free_path, given
-from .predict import read_known, silos_of, text_recipe, word_lookup
+from .predict import pooled, read_known, silos_of, text_recipe, word_lookup
 from .program import main_group
 from .words import Words, show_run
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
-    from ..tables import Silo
 
 GUIDES: Mapping[str, bool | str] = {"auto": "auto", "always": True, "never": False}
 
@@ -197,7 +196,7 @@ def update(run: Path, files: tuple[Path, ...], rest: Rest, random_state: int, re
     model.set_params(random_state=random_state)
     recipe = text_recipe(model)
     with words.warnings_as_notes():
-        silos = _pooled(silos_of(model, files, rest.silo, reading), rest.keep_last)
+        silos = pooled(silos_of(model, files, rest.silo, reading), rest.keep_last)
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
         calibrated = [silo.name for silo in silos if model._models[silo.name].calibration]
         model.update({silo.name: silo.encoded for silo in silos})
@@ -211,27 +210,6 @@ def update(run: Path, files: tuple[Path, ...], rest: Rest, random_state: int, re
     if others := [cid for cid in model.silos_ if cid not in there]:
         words.note(f"no rows of {listed(others)}: models as they were, and no labels in {rest.out}")
     _finish(words, rest, model, results, files, reading.of_texts(recipe), _given_names(run))
-
-
-def _pooled(silos: Sequence[Silo], keep_last: int | None) -> list[Silo]:
-    """The rows of each silo in one, or the last of them."""
-    together: dict[str, Silo] = {}
-    for silo in silos:
-        together[silo.name] = _after(together[silo.name], silo) if silo.name in together else silo
-    return [silo.take(range(silo.X.shape[0])[-(keep_last or 0) :]) for silo in together.values()]
-
-
-def _after(before: Silo, silo: Silo) -> Silo:
-    """The rows of two files of one silo, one after the other."""
-    import numpy as np
-    import scipy.sparse as sp
-
-    parts = [before.X, silo.X]
-    is_sparse = any(map(sp.issparse, parts))
-    X = sp.csr_array(sp.vstack([sp.csr_array(part) for part in parts])) if is_sparse else np.vstack(parts)
-    ids = None if before.ids is None or silo.ids is None else [*before.ids, *silo.ids]
-    labels = None if before.labels is None or silo.labels is None else [*before.labels, *silo.labels]
-    return replace(before, X=X, rows=np.arange(X.shape[0]), ids=ids, labels=labels)
 
 
 # ---------------------------------------------------------------------------------------------------------- report

@@ -171,6 +171,26 @@ def silos_of(model: FMTC, files: Sequence[Path], silo_name: str | None, reading:
     return found
 
 
+def pooled(silos: Sequence[tables.Silo], keep_last: int | None = None) -> list[tables.Silo]:
+    """The rows of each silo in one, or the last of them."""
+    together: dict[str, tables.Silo] = {}
+    for silo in silos:
+        together[silo.name] = _after(together[silo.name], silo) if silo.name in together else silo
+    return [silo.take(range(silo.X.shape[0])[-(keep_last or 0) :]) for silo in together.values()]
+
+
+def _after(before: tables.Silo, silo: tables.Silo) -> tables.Silo:
+    """The rows of two files of one silo, one after the other."""
+    import scipy.sparse as sp
+
+    parts = [before.X, silo.X]
+    is_sparse = any(map(sp.issparse, parts))
+    X = sp.csr_array(sp.vstack([sp.csr_array(part) for part in parts])) if is_sparse else np.vstack(parts)
+    ids = None if before.ids is None or silo.ids is None else [*before.ids, *silo.ids]
+    labels = None if before.labels is None or silo.labels is None else [*before.labels, *silo.labels]
+    return replace(before, X=X, rows=np.arange(X.shape[0]), ids=ids, labels=labels)
+
+
 def text_recipe(model: FMTC) -> tables.TextRecipe | None:
     """How a model makes rows of texts; None where it does not."""
     return getattr(model, "text_recipe_", None)
