@@ -271,8 +271,9 @@ def write_silo(
         model._fitted = replace(model._fitted, told=told)
     results = runs.results(model, [silo])
     report = runs.report(
-        model, results, files=[Path(source.data)], as_published=False, seconds=kept.seconds, notes=words.notes
-    )
+        model, results, files=[Path(source.data)], as_published=False, seconds=kept.seconds, notes=words.notes,
+        reading=replace(source.reading, schema=None),
+    )  # fmt: skip
     heads = {silo.name: lines[-1]["hash"]} if lines else {}
     report["trust"] |= {"mode": runs.mode_of(model), "roster": kept.roster, "heads": heads}
     if isinstance(model.privacy, Privacy):
