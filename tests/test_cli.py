@@ -422,6 +422,7 @@ def test_as_published(home, tmp_path):
         (["--silo-weight", "north"], "'north'"),
         (["--silo-weight", "north=heavy"], "'north=heavy'"),
         (["--silo-weight", "=2"], "'=2'"),
+        (["--silo-weight", "north=2", "--silo-weight", "north=heavy"], "'north=heavy'"),
         (["--random-state", "-1"], "-1"),
         (["--set", "schatten_p=2"], "schatten_p"),
         (["--set", "n_inner=1.5"], "n_inner"),

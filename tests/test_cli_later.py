@@ -102,6 +102,17 @@ def test_update_appends_and_forgets(home, tmp_path):
     assert "give --silo" in done.stderr and not (tmp_path / "no").exists()
 
 
+def test_a_row_of_an_update_is_found_in_all_files_of_its_silo(home, tmp_path):
+    out, files = tmp_path / "run-2", (home / "north.csv", home / "more.csv")
+    fmtc("update", home / "run", *files, "--silo", "north", "--out", out, "-q")
+    labels = dict(pl.read_csv(out / "labels" / "north.csv").select("id", "cluster").iter_rows())
+    for row, flags in (("p0-5", []), ("p4-5", []), ("p4-5", ["--silo", "north"])):
+        why = json.loads(fmtc("explain", out, "--row", row, *flags, "--json").stdout)
+        assert why["row"] == f"id {row} of north" and why["cluster"] == labels[row]
+    done = fmtc("explain", out, "--row", "p0-5", "--silo", "west", code=3)  # keeps its model, and has no rows here
+    assert "no rows of 'west'" in done.stderr
+
+
 def test_update_with_dense_and_sparse_files_of_one_silo(tmp_path):
     for seed, name in enumerate(("north", "south", "west")):
         np.save(tmp_path / f"{name}.npy", table(seed).select(COLUMNS).to_numpy())

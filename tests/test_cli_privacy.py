@@ -112,6 +112,7 @@ def test_two_silos_are_too_few(tables, tmp_path):
         ('"age" = [0, 1]\n"dose" = [0, 1]\n"other" = [0, 1]', "'other'"),
         ('"age" = 3', "'age'"),
         ("age = [", "cannot be read"),
+        ("age = " + 5000 * "[", "nested too deeply"),
     ],
 )
 def test_bounds_that_cannot_be_used(tmp_path, text, error):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ from numpy.testing import assert_array_equal
 from tests.views import FEW, graph_view
 
 import fmtc
+from fmtc.artifacts.files import fingerprint
 from fmtc.artifacts.runs import read_explanation
 from fmtc.cli import main_group
 from fmtc.cli.flags import Output
@@ -83,6 +85,18 @@ def test_what_join_writes_is_what_fit_finds(home, data, tmp_path):
     summary = summarise(tmp_path / "ours")
     assert summary["sent"] == report["sent"]
     assert not (tmp_path / "ours" / "outbox").exists()  # it is in the kit
+
+
+def test_a_row_of_what_join_wrote_is_found_by_its_identifier(home, data, tmp_path):
+    kit, file = home / "kits" / "south", tmp_path / "ours.csv"
+    columns = {f"c{j}": column for j, column in enumerate(data["south"].T)}
+    pl.DataFrame({"patient": [f"p{i}" for i in range(40)], **columns}).write_csv(file, float_precision=17)
+    source = replace(ClientSource.read(kit), data=str(file), reading=Reading(id_column="patient"))
+    kept = read_client_result(kit / STATES / "r" / CLIENT_RESULT)
+    kept = replace(kept, data=fingerprint(source.rows(kit).X, source.rows(kit).ids))
+    write_silo(Words(quiet=True), source, kit, {"run": "r", "converged": False, "result": kept}, Output(tmp_path / "o"))
+    done = CliRunner().invoke(main_group, ["explain", str(tmp_path / "o"), "--row", "p17"])
+    assert done.exit_code == 0 and "patient p17 of south: cluster" in done.output, done.output
 
 
 def test_a_silo_says_that_it_counts_its_own_rows(home, tmp_path, capsys):

@@ -10,7 +10,6 @@ import click
 from rich.text import Text
 
 from ..errors import TrustError, listed
-from ..privacy.identity import key_code, same_code
 from ..protocol.base import plain
 from .words import Words, new_table
 
@@ -50,6 +49,8 @@ def ask_keys(words: Words, requests: Mapping[str, Request], codes: Sequence[str]
     codes : sequence of str
         Codes that the organiser has compared and accepts; given, nobody is asked.
     """
+    from ..privacy.identity import same_code  # loads cryptography
+
     show_codes(words, {name: one.code for name, one in requests.items()})
     if codes:
         for name, one in requests.items():
@@ -100,6 +101,7 @@ def ask_roster(words: Words, kit: Kit, roster: Roster, code: str | None, *, dial
     TrustError
         Where a key has changed, the code is another one, or the person does not accept.
     """
+    from ..privacy.identity import key_code, same_code
     from ..runtime.flare.enrol import pin, strangers
 
     new = strangers(kit, roster)

@@ -189,7 +189,7 @@ def advise_k(
             from ..estimator import advise
 
             words.say(f"{size_of(silos)}: looking for structure")
-            advice = advise({silo.name: silo.encoded for silo in silos}, k_range=k_range, model=model)
+            advice = advise({silo.name: silo.encoded for silo in silos}, model=model)
     if plot is not None:
         from ..plot import plot_k
 

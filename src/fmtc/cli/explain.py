@@ -18,13 +18,14 @@ from rich.text import Text
 
 from .. import tables
 from ..artifacts import labels, runs
+from ..artifacts.columns import KnownColumns
 from ..artifacts.files import new_file, read_json
 from ..errors import DataError, FileError, listed, plural
 from ..tables.reading import Reading
 from ..wording import FLAGS
 from . import flags
 from .flags import PATH, free_path, given
-from .predict import check_tables, give_table, read_known, silos_of, text_recipe, word_lookup
+from .predict import check_tables, give_table, pooled, read_known, silos_of, text_recipe, word_lookup
 from .program import main_group
 from .words import Words, new_table
 
@@ -39,50 +40,9 @@ HOW_ENDED = {True: ", converged", False: ", all that were allowed", None: ""}  #
 KEPT = {"federated": "common model", "public": "common model", "alone": "its own model"}
 
 
-@dataclass(frozen=True)
-class Joining:
-    """A table that gets labels, and where labels are written."""
-
-    table: Path | None = given("--join", type=PATH, metavar="FILE", section="Labels",
-                               help="A table to add cluster and probability to.")  # fmt: skip
-    out: Path | None = given("--out", type=PATH, section="Labels", help="File to write instead of standard output.")
-    force: bool = given("--force", is_flag=True, section="Labels", help="Replace --out.")
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What is to be explained."""
-
-    row: str | None = given("--row", metavar="ROW",
-                            help="Why a row is in its cluster: its identifier or, without, its number.")  # fmt: skip
-    silo: str | None = given("--silo", metavar="SILO", help="Only this silo, by itself.")
-    rename: tuple[str, ...] = given("--rename", metavar="N=NAME", multiple=True,
-                                    help="Name cluster N; labels, pages and plots of the run use it.")  # fmt: skip
-    what: str = given(
-        "--show", type=click.Choice(SHOWN), default=SHOWN[0], show_default=True,
-        help="atlas: the clusters and who has them; labels: those of all rows; model: silos, rounds, features; "
-        "influence: who pulls whom, and who was capped; wire: all messages, without RUN.",
-    )  # fmt: skip
-    top: int = given("--top", type=click.IntRange(1), default=4, show_default=True,
-                     help="With --show model: features to show for each cluster.")  # fmt: skip
-
-    def check(self, run: Path | None, file: Path | None, joining: Joining, reading: Reading) -> None:
-        """Refuse more than one wish, and flags of others."""
-        if (run is None) != (self.what == "wire"):
-            raise click.UsageError("give the folder of a run or a model; or --show wire alone")
-        if sum((self.row is not None, bool(self.rename), joining.table is not None, self.what != SHOWN[0])) > 1:
-            raise click.UsageError("give one of --row, --rename, --show and --join")
-        if file is not None and self.row is None:
-            raise click.UsageError("FILE is where to look for the row of --row")
-        if joining.table is None and self.what != "labels" and (joining.out is not None or reading.said()):
-            raise click.UsageError(
-                "--out, --id, --silo-column and --no-header are about labels: --join or --show labels"
-            )
-
-    @property
-    def names(self) -> dict[int, str]:
-        """New names of clusters."""
-        return dict(map(_numbered, self.rename))
+def _read_renames(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[int, str]:
+    """New names of clusters, by number."""
+    return dict(map(_numbered, texts))
 
 
 def _numbered(text: str) -> tuple[int, str]:
@@ -95,12 +55,47 @@ def _numbered(text: str) -> tuple[int, str]:
     return int(found[1]), name
 
 
+@dataclass(frozen=True)
+class Wish:
+    """What is to be explained, the table that gets labels, and where labels are written."""
+
+    row: str | None = given("--row", metavar="ROW",
+                            help="Why a row is in its cluster: its identifier or, without, its number.")  # fmt: skip
+    silo: str | None = given("--silo", metavar="SILO", help="Only this silo, by itself.")
+    names: dict[int, str] = given("--rename", metavar="N=NAME", multiple=True, callback=_read_renames,
+                                  help="Name cluster N; labels, pages and plots of the run use it.")  # fmt: skip
+    what: str = given(
+        "--show", type=click.Choice(SHOWN), default=SHOWN[0], show_default=True,
+        help="atlas: the clusters and who has them; labels: those of all rows; model: silos, rounds, features; "
+        "influence: who pulls whom, and who was capped; wire: all messages, without RUN.",
+    )  # fmt: skip
+    top: int = given("--top", type=click.IntRange(1), default=4, show_default=True,
+                     help="With --show model: features to show for each cluster.")  # fmt: skip
+    table: Path | None = given("--join", type=PATH, metavar="FILE", section="Labels",
+                               help="A table to add cluster and probability to.")  # fmt: skip
+    out: Path | None = given("--out", type=PATH, section="Labels", help="File to write instead of standard output.")
+    force: bool = given("--force", is_flag=True, section="Labels", help="Replace --out.")
+
+    def check(self, run: Path | None, file: Path | None, reading: Reading) -> None:
+        """Refuse more than one wish, and flags of others."""
+        if (run is None) != (self.what == "wire"):
+            raise click.UsageError("give the folder of a run or a model; or --show wire alone")
+        if sum((self.row is not None, bool(self.names), self.table is not None, self.what != SHOWN[0])) > 1:
+            raise click.UsageError("give one of --row, --rename, --show and --join")
+        if file is not None and self.row is None:
+            raise click.UsageError("FILE is where to look for the row of --row")
+        if self.table is None and self.what != "labels" and (self.out is not None or reading.said()):
+            raise click.UsageError(
+                "--out, --id, --silo-column and --no-header are about labels: --join or --show labels"
+            )
+
+
 @main_group.command("explain", short_help="Say what the clusters of a run are, and show what else is in it.")
 @click.argument("run", type=PATH, required=False)
 @click.argument("file", type=PATH, required=False)
-@flags.takes(wish=Wish, joining=Joining)
+@flags.takes(wish=Wish)
 @flags.reading("silo_column", "id_column", "header")
-def explain(run: Path | None, file: Path | None, wish: Wish, joining: Joining, reading: Reading, words: Words) -> None:
+def explain(run: Path | None, file: Path | None, wish: Wish, reading: Reading, words: Words) -> None:
     """Say what the clusters of a run are: size, share, and the columns that set each apart, in the table's own units.
 
     RUN is the --out folder of `fmtc fit` or `fmtc join`; the atlas and the model may be of `fmtc coordinate` or a model
@@ -133,11 +128,11 @@ def explain(run: Path | None, file: Path | None, wish: Wish, joining: Joining, r
       fmtc explain --show wire                      (every field that a silo may send or receive)
       fmtc explain run --json | python -m json.tool
     """
-    wish.check(run, file, joining, reading)
+    wish.check(run, file, reading)
     if run is None:
         show_wire(words)
-    elif joining.table is not None or wish.what == "labels":
-        give_labels(words, run, wish.silo, joining, reading)
+    elif wish.table is not None or wish.what == "labels":
+        give_labels(words, run, wish, reading)
     elif wish.what == "model":
         show_model(words, run, wish.top)
     elif wish.what == "influence":
@@ -153,16 +148,14 @@ def explain(run: Path | None, file: Path | None, wish: Wish, joining: Joining, r
 # ------------------------------------------------------------------------------------------------------------ labels
 
 
-def give_labels(words: Words, run: Path, silo_name: str | None, joining: Joining, reading: Reading) -> None:
+def give_labels(words: Words, run: Path, wish: Wish, reading: Reading) -> None:
     """Show the labels of a run as one table, or add them to the rows of another."""
-    out, file, write = joining.out, joining.table, None
-    if out is not None:
-        out = free_path(out, joining.force)
+    out, file, write = wish.out and free_path(wish.out, wish.force), wish.table, None
     known = labels.read_labels(run)
-    if silo_name is not None:
-        if silo_name not in known:
-            raise click.UsageError(f"the run is of silos {listed(known)}; it has no {silo_name!r}")
-        known = {silo_name: known[silo_name]}
+    if wish.silo is not None:
+        if wish.silo not in known:
+            raise click.UsageError(f"the run is of silos {listed(known)}; it has no {wish.silo!r}")
+        known = {wish.silo: known[wish.silo]}
     if file is None:
         if reading.said():
             raise click.UsageError("--id, --silo-column and --no-header are about the table of --join")
@@ -286,13 +279,16 @@ def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: 
     model = load_run(run)
     if silo_name is not None and silo_name not in model.silos_:
         raise DataError(f"there is no silo {silo_name!r} in this run; there are {listed(model.silos_)}")
-    files, reading = _remembered(run)
+    files, reading, fitted = _remembered(run)
     with words.warnings_as_notes():
         if file is not None:  # which says itself what its rows are called
             files, reading = [file], replace(reading, silo_column=None, id_column=None)
             silos = silos_of(model, files, silo_name, reading)
         else:
-            silos = _of_run(model, run, files, silo_name, reading)
+            silos = _of_run(model, run, files, fitted, reading)
+            silos = [silo for silo in silos if silo_name in (None, silo.name)]
+            if not silos:
+                raise DataError(f"the files of the run have no rows of {listed([silo_name] if silo_name else fitted)}")
     silo, place = _found(silos, row, file)
     features = model._features(word_lookup(files, reading.of_texts(text_recipe(model))), silo.feature_names)
     why = why_row(model._models[silo.name], silo.X[[place]], features)
@@ -303,28 +299,28 @@ def explain_row(words: Words, run: Path, silo_name: str | None, row: str, file: 
         words.show(f"{what}: {why}")
 
 
-def _remembered(run: Path) -> tuple[list[Path], Reading]:
-    """The files of a run, and what else than columns has to be known to read them."""
-    form = {"reading?": runs.READING, "files?": [str]}
+def _remembered(run: Path) -> tuple[list[Path], Reading, list[str]]:
+    """The files of a run, what else than columns has to be known to read them, and the silos whose rows they hold."""
+    form = {"reading?": runs.READING, "files?": [str], "silos?": [{"silo": str}], "missing?": [str]}
     about = read_json(run / "report.json", form) if (run / "report.json").is_file() else {}
     was = Reading.from_dict(about.get("reading") or {})
     reading = Reading(
         silo_column=was.silo_column, id_column=was.id_column, header=was.header, obsm=was.obsm, wording=FLAGS
     )
-    return [Path(name) for name in about.get("files", ())], reading
+    fitted = [*(line["silo"] for line in about.get("silos", ())), *about.get("missing", ())]
+    return [Path(name) for name in about.get("files", ())], reading, fitted
 
 
-def _of_run(model: FMTC, run: Path, files: list[Path], silo_name: str | None, reading: Reading) -> list[tables.Silo]:
-    """The rows of a run or of one of its silos, from the files that it was fitted to."""
+def _of_run(model: FMTC, run: Path, files: list[Path], fitted: Sequence[str], reading: Reading) -> list[tables.Silo]:
+    """The rows of the silos of a run, from the files that it was fitted to."""
     gone = [f"{path} is not there any more" for path in files if not path.is_file()]
     if gone or not files:
         why = gone[0] if gone else f"{run} does not remember its files"
         raise FileError(f"{why}: give the file with the row, such as `fmtc explain {run} new.csv --row 17`")
-    silos = read_known(files, reading, model.n_features_in_, getattr(model, "schema_", None), text_recipe(model))
-    if len(model.silos_) == 1:
-        (silo_name,) = model.silos_
-    own = [silo for silo in silos if silo_name in (None, silo.name)]
-    return own or [replace(silos[0], name=str(silo_name))]
+    silos = read_known(files, reading, KnownColumns.of(model))
+    if len(fitted) == 1:  # whatever its files are called
+        silos = [replace(silo, name=fitted[0]) for silo in silos]
+    return [silo for silo in pooled(silos) if silo.name in model.silos_]
 
 
 def _found(silos: Sequence[tables.Silo], row: str, file: Path | None) -> tuple[tables.Silo, int]:

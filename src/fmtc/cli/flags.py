@@ -78,10 +78,6 @@ class Output:
     out: Path = given("--out", type=PATH, required=True, help="Folder to write.")
     force: bool = given("--force", is_flag=True, help="Replace --out.")
 
-    def free(self, ours: Callable[[Path], bool]) -> Path:
-        """The folder, if it can be written; see `free_path`."""
-        return free_path(self.out, self.force, ours)
-
 
 @dataclass(frozen=True)
 class Course(Output):

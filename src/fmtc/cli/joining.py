@@ -31,16 +31,6 @@ from .federation import Limits, Taking
 from .flags import Output, free_path
 from .words import Words, note_table, show_run, size_of
 
-SAID = {
-    "connected": ("connected; waiting for the coordinator to start a run", ""),
-    "confirmed": ("the coordinator knows now that this silo has its labels", "green"),
-}
-NOTED = {
-    "trouble": "{why}; trying again",
-    "second party": "somebody else tried to join as {silo!r}, with a copy of this kit, and was refused; if that was "
-    "none of yours, have new kits made",
-    "restarted": "our process ended and is started again; {log} may say why",
-}
 VIEWS = {"graph": "the graph view", "mixture": "the mixture view", "auto": "the view that suits the rows"}
 ALONE = (  # labels are written without the coordinator's last word
     "the coordinator's last word about {what} did not come. Labels and model are complete; whether the run converged, "
@@ -139,20 +129,24 @@ class Joined:
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Show an event, and do what it asks for; afterwards `done` says whether to go on."""
-        kind = event["event"]
-        if kind in SAID:
-            self.words.say(*SAID[kind])
-        if kind in NOTED:
-            silent = "the coordinator does not accept us yet"
-            facts = {**event, "why": event.get("why") or silent, "silo": self.member.kit.name}
-            self.words.note(NOTED[kind].format(**facts))
-        match kind:
+        words = self.words
+        match event["event"]:
             case "connected":
+                words.say("connected; waiting for the coordinator to start a run")
                 self.status.update("waiting")
+            case "trouble":
+                words.note(f"{event.get('why') or 'the coordinator does not accept us yet'}; trying again")
+            case "restarted":
+                words.note(f"our process ended and is started again; {event['log']} may say why")
+            case "second party":
+                words.note(
+                    f"somebody else tried to join as {self.member.kit.name!r}, with a copy of this kit, and was "
+                    "refused; if that was none of yours, have new kits made"
+                )
             case "round":
                 self.status.update(f"round {event['round']}")
             case "asked":
-                self.words.say(in_words(event))
+                words.say(in_words(event))
             case "roster" | "held":
                 self.status.stop()
                 self._ask(event)
@@ -164,6 +158,7 @@ class Joined:
             case "preflight":
                 self._compared(event)
             case "confirmed":
+                words.say("the coordinator knows now that this silo has its labels", "green")
                 self.done = not self.taking.stay
             case "ended":
                 self._ended(event)
@@ -228,7 +223,8 @@ def in_words(event: Mapping[str, Any]) -> str:
         return f"the coordinator asks how many clusters there are, {numbers}{first}; no model leaves"
     asked = f"the coordinator asks for {plural(settings['n_clusters'], 'cluster')}"
     if settings.get("clusters_per_silo") is not None:
-        asked = f"the coordinator asks for clusters of your own, among {plural(settings['n_clusters'], 'concept')}"
+        of_all = plural(settings["n_clusters"], "cluster")
+        asked = f"the coordinator asks for clusters of your own, out of {of_all} of all silos"
     if not event.get("method", "fmtc").startswith("fmtc"):
         return f"{asked} by the method {event['method']}{first}"
     units = "" if settings["rho"] is None else ", in the paper's absolute units"
@@ -275,8 +271,9 @@ def write_silo(
         model._fitted = replace(model._fitted, told=told)
     results = runs.results(model, [silo])
     report = runs.report(
-        model, results, files=[Path(source.data)], as_published=False, seconds=kept.seconds, notes=words.notes
-    )
+        model, results, files=[Path(source.data)], as_published=False, seconds=kept.seconds, notes=words.notes,
+        reading=replace(source.reading, schema=None),
+    )  # fmt: skip
     heads = {silo.name: lines[-1]["hash"]} if lines else {}
     report["trust"] |= {"mode": runs.mode_of(model), "roster": kept.roster, "heads": heads}
     if isinstance(model.privacy, Privacy):

@@ -16,13 +16,12 @@ from ..errors import FileError, listed, plural
 from ..tables.reading import EM, Reading
 from . import flags
 from .flags import PATH, ROWS, Output, free_path, given
-from .predict import read_known, silos_of, text_recipe, word_lookup
+from .predict import pooled, read_known, silos_of, text_recipe, word_lookup
 from .program import main_group
 from .words import Words, show_run
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
-    from ..tables import Silo
 
 GUIDES: Mapping[str, bool | str] = {"auto": "auto", "always": True, "never": False}
 
@@ -50,7 +49,7 @@ def publish(run: Path, schema: Path | None, output: Output, text_column: str | N
     from ..artifacts.published import is_kit
     from ..later.publish import open_run
 
-    out = output.free(is_kit)
+    out = free_path(output.out, output.force, is_kit)
     model = open_run(run, schema, text_column)
     path = model.publish(out, names=_given_names(run), overwrite=output.force)
     size = sum(file.stat().st_size for file in path.iterdir())
@@ -100,16 +99,16 @@ def join_later(newcomer: Newcomer, random_state: int, reading: Reading, words: W
     from ..later.join import join_later as fitted_later
     from ..schema import Schema
 
-    newcomer = replace(newcomer, out=newcomer.free(runs.is_run))
+    newcomer = replace(newcomer, out=free_path(newcomer.out, newcomer.force, runs.is_run))
     kit = read_kit(newcomer.kit)
     with words.warnings_as_notes():
         known = kit.columns
-        schema = known.schema
-        if schema is None and known.text is None and known.names is not None:
-            schema = Schema.of_numbers(known.names)
-        (silo,) = read_known([newcomer.data], reading, known.number, schema, known.text, "the federation")
+        named = known
+        if known.schema is None and known.names is not None:
+            named = replace(known, schema=Schema.of_numbers(known.names))
+        (silo,) = read_known([newcomer.data], reading, named, "the federation")
         silo = replace(silo, name=newcomer.name or silo.name)
-        X = silo.encoded if known.text is None and known.schema is not None else silo.X
+        X = silo.X if known.schema is None else silo.encoded
         nameless = replace(kit, columns=replace(known, names=None))  # names have been compared
         guide = GUIDES[newcomer.guide]
         model = fitted_later(nameless, X, name=silo.name, guide=guide, random_state=random_state)
@@ -190,52 +189,27 @@ def update(run: Path, files: tuple[Path, ...], rest: Rest, random_state: int, re
     """
     from ..later.publish import open_run
 
-    rest = replace(rest, out=rest.free(runs.is_run))
+    rest = replace(rest, out=free_path(rest.out, rest.force, runs.is_run))
     model = open_run(run)
     if not model._models:
         raise FileError(f"{run} is a coordinator's run, which holds no models: silos have theirs at home")
     model.set_params(random_state=random_state)
     recipe = text_recipe(model)
     with words.warnings_as_notes():
-        silos = _pooled(silos_of(model, files, rest.silo, reading), rest.keep_last)
+        silos = pooled(silos_of(model, files, rest.silo, reading), rest.keep_last)
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
-        calibrated = [silo.name for silo in silos if _is_calibrated(model, silo.name)]
-        model.update({silo.name: silo.X if recipe is not None else silo.encoded for silo in silos})
+        calibrated = [silo.name for silo in silos if model._models[silo.name].calibration]
+        model.update({silo.name: silo.encoded for silo in silos})
         results = runs.results(model, silos)
         if names is not None:
             model.feature_names_in_ = names
-    if gone := [cid for cid in calibrated if not _is_calibrated(model, cid)]:
+    if gone := [cid for cid in calibrated if not model._models[cid].calibration]:
         words.note(f"{listed(gone)} {'is' if len(gone) == 1 else 'are'} no longer calibrated, because the model has "
                    "changed: `fmtc fit --calibrate` for --abstain and `fmtc drift`")  # fmt: skip
     there = {silo.name for silo in silos}
     if others := [cid for cid in model.silos_ if cid not in there]:
         words.note(f"no rows of {listed(others)}: models as they were, and no labels in {rest.out}")
     _finish(words, rest, model, results, files, reading.of_texts(recipe), _given_names(run))
-
-
-def _is_calibrated(model: FMTC, cid: str) -> bool:
-    return getattr(model._models[cid], "calibration", None) is not None
-
-
-def _pooled(silos: Sequence[Silo], keep_last: int | None) -> list[Silo]:
-    """The rows of each silo in one, or the last of them."""
-    together: dict[str, Silo] = {}
-    for silo in silos:
-        together[silo.name] = _after(together[silo.name], silo) if silo.name in together else silo
-    return [silo.take(range(silo.X.shape[0])[-(keep_last or 0) :]) for silo in together.values()]
-
-
-def _after(before: Silo, silo: Silo) -> Silo:
-    """The rows of two files of one silo, one after the other."""
-    import numpy as np
-    import scipy.sparse as sp
-
-    parts = [before.X, silo.X]
-    is_sparse = any(map(sp.issparse, parts))
-    X = sp.csr_array(sp.vstack([sp.csr_array(part) for part in parts])) if is_sparse else np.vstack(parts)
-    ids = None if before.ids is None or silo.ids is None else [*before.ids, *silo.ids]
-    labels = None if before.labels is None or silo.labels is None else [*before.labels, *silo.labels]
-    return replace(before, X=X, rows=np.arange(X.shape[0]), ids=ids, labels=labels)
 
 
 # ---------------------------------------------------------------------------------------------------------- report

@@ -126,14 +126,8 @@ class Lead:
         self.folder = self.out.parent.resolve() / f".{self.out.name}.checkpoint"
         self.folder.parent.mkdir(parents=True, exist_ok=True)
 
-    def run(self, **more: Any) -> None:
-        """Run, and write what it came to to `out`, unless nothing was left to do.
-
-        Parameters
-        ----------
-        **more
-            Of `RunSpec`: preflight, accept_units.
-        """
+    def run(self, *, accept_units: bool) -> None:
+        """Run, and write what it came to to `out`, unless nothing was left to do."""
         show_roster(self.words, self.roster)
         lock = self.folder.with_suffix(".lock")
         with self.coordinator, locked(lock, f"the run that goes to {self.out}"):
@@ -147,7 +141,8 @@ class Lead:
             settings = replace(self.model._settings(), calibrate=self.how.calibrate)
             spec = RunSpec(
                 run_id or secrets.token_hex(8), settings, self.folder, weights=self.weights,
-                random_state=self.model.random_state, **self.waiting, **more,
+                random_state=self.model.random_state, preflight="no" if self.how.no_preflight else "first",
+                accept_units=accept_units, **self.waiting,
             )  # fmt: skip
             if_interrupted("; the same command with --resume continues from the last round")
             self._supervise(spec, is_new=run_id is None)

@@ -15,8 +15,8 @@ from ..runtime.flare.authority import Authority
 from ..runtime.flare.enrol import COORDINATOR, SUFFIX, Request, Roster, accept, newer, receive
 from ..runtime.flare.kits import Kit
 from .asking import ask_keys, roster_document, show_roster
+from .federation import Admission
 from .flags import free_path
-from .kits import Admission
 from .words import Words
 
 

@@ -14,9 +14,10 @@ from rich.filesize import decimal
 
 from .. import tables
 from ..artifacts import runs
+from ..artifacts.columns import KnownColumns
 from ..artifacts.files import read_json, write_file
 from ..artifacts.labels import as_csv, label_table, with_labels, with_names
-from ..errors import DataError, FileError, listed, plural
+from ..errors import DataError, listed, plural
 from ..tables.reading import Reading
 from . import flags
 from .flags import PATH, ROWS, free_path, given
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ..estimator import FMTC
-    from ..schema import Schema
 
 
 @dataclass(frozen=True)
@@ -159,11 +159,10 @@ def silos_of(model: FMTC, files: Sequence[Path], silo_name: str | None, reading:
     divided = reading.silo_column is not None
     if silo_name is not None and divided:
         raise click.UsageError("give --silo for all rows or --silo-column for each, not both")
-    schema, recipe = getattr(model, "schema_", None), text_recipe(model)
     found: list[tables.Silo] = []
     for file in files:
         own = None if divided else one_silo(model, silo_name, file)
-        silos = read_known([file], reading, model.n_features_in_, schema, recipe)
+        silos = read_known([file], reading, KnownColumns.of(model))
         found += [replace(silo, name=own or silo.name) for silo in silos]
     if unknown := [silo.name for silo in found if silo.name not in model.silos_]:
         raise DataError(
@@ -172,38 +171,41 @@ def silos_of(model: FMTC, files: Sequence[Path], silo_name: str | None, reading:
     return found
 
 
+def pooled(silos: Sequence[tables.Silo], keep_last: int | None = None) -> list[tables.Silo]:
+    """The rows of each silo in one, or the last of them."""
+    together: dict[str, tables.Silo] = {}
+    for silo in silos:
+        together[silo.name] = _after(together[silo.name], silo) if silo.name in together else silo
+    return [silo.take(range(silo.X.shape[0])[-(keep_last or 0) :]) for silo in together.values()]
+
+
+def _after(before: tables.Silo, silo: tables.Silo) -> tables.Silo:
+    """The rows of two files of one silo, one after the other."""
+    import scipy.sparse as sp
+
+    parts = [before.X, silo.X]
+    is_sparse = any(map(sp.issparse, parts))
+    X = sp.csr_array(sp.vstack([sp.csr_array(part) for part in parts])) if is_sparse else np.vstack(parts)
+    ids = None if before.ids is None or silo.ids is None else [*before.ids, *silo.ids]
+    labels = None if before.labels is None or silo.labels is None else [*before.labels, *silo.labels]
+    return replace(before, X=X, rows=np.arange(X.shape[0]), ids=ids, labels=labels)
+
+
 def text_recipe(model: FMTC) -> tables.TextRecipe | None:
     """How a model makes rows of texts; None where it does not."""
     return getattr(model, "text_recipe_", None)
 
 
 def read_known(
-    files: Sequence[Path],
-    reading: Reading,
-    n_features: int,
-    schema: Schema | None,
-    recipe: tables.TextRecipe | None,
-    whose: str = "the model",
+    files: Sequence[Path], reading: Reading, known: KnownColumns, whose: str = "the model"
 ) -> list[tables.Silo]:
-    """Rows of files, of columns that are known.
-
-    Parameters
-    ----------
-    files : sequence of Path
-    reading : Reading
-    n_features : int
-        Columns that there have to be.
-    schema, recipe : optional
-        Of the columns, or of the texts.
-    whose : str
-        Who knows the columns, for messages.
-    """
-    if recipe is None and reading.text_column is not None:
-        raise click.UsageError(f"{whose} is of {plural(n_features, 'column')} of numbers, not of texts")
-    silos = list(tables.read_silos(files, reading.for_model(schema, recipe)))
+    """Rows of files, of columns that are known; `whose` says to whom, for messages."""
+    if known.text is None and reading.text_column is not None:
+        raise click.UsageError(f"{whose} is of {plural(known.number, 'column')} of numbers, not of texts")
+    silos = tables.read_silos(files, reading.for_model(known.schema, known.text))
     width = silos[0].X.shape[1]
-    if width != n_features:
-        raise DataError(f"{files[0]} has {width} columns of numbers, {whose} has {n_features}")
+    if width != known.number:
+        raise DataError(f"{files[0]} has {width} columns of numbers, {whose} has {known.number}")
     return silos
 
 
@@ -316,8 +318,4 @@ def _p_value(text: str) -> float:
         pass
     if not Path(text).is_file():
         raise click.UsageError(f"{text!r} is neither a p-value nor a file of `fmtc drift --json`")
-    document: Any = read_json(Path(text))
-    p = document.get("p_value") if isinstance(document, dict) else None
-    if isinstance(p, bool) or not isinstance(p, int | float):
-        raise FileError(f"{text} is not a file of `fmtc drift --json`: it has no p_value")
-    return float(p)
+    return float(read_json(Path(text), {"p_value": float})["p_value"])

@@ -40,14 +40,6 @@ class Option(click.Option):
         self.section = section
 
 
-class _ConfigOption(Option):
-    """The option --config, whose help names the table of the command it belongs to."""
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        record = super().get_help_record(ctx)
-        return record and (record[0], record[1].replace("[COMMAND]", f"[{_table_of(ctx)}]"))
-
-
 class Command(click.Command):
     """A command with the options all commands share, and a help page in sections.
 
@@ -62,9 +54,9 @@ class Command(click.Command):
         self.epilog = "\n\n".join([*filter(None, [self.epilog]), *blocks])
         self.params += [
             Option(["--json", "as_json"], is_flag=True, help="One JSON document on standard output."),
-            _ConfigOption(["--config"], type=click.Path(path_type=Path), metavar="FILE", is_eager=True,
-                          expose_value=False, callback=_read_config,
-                          help="TOML file with a table [COMMAND]; keys are the flags with underscores; flags win."),
+            Option(["--config"], type=click.Path(path_type=Path), metavar="FILE", is_eager=True, expose_value=False,
+                   callback=_read_config,
+                   help="TOML file with a table [COMMAND]; keys are the flags with underscores; flags win."),
             Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=_be_verbose,
                    help="Show where an error happened."),
         ]  # fmt: skip
@@ -77,12 +69,13 @@ class Command(click.Command):
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Options under the heading of their section, in the order they were declared."""
+        """Options under the heading of their section, in the order they were declared; --config names its table."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None and isinstance(param, click.Option):
-                sections.setdefault(getattr(param, "section", "Options"), []).append(record)
+                text = record[1].replace("[COMMAND]", f"[{_table_of(ctx)}]")
+                sections.setdefault(getattr(param, "section", "Options"), []).append((record[0], text))
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
@@ -95,7 +88,6 @@ class Group(click.Group):
     """
 
     command_class = Command
-    group_class: type[click.Group] | type[type] | None = type  # a group inside is of the same class
 
 
 def _be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -203,11 +195,11 @@ COMMANDS = {
     "check": "check",
     "coordinate": "federation",
     "demo": "demo",
-    "doctor": "kits",
+    "doctor": "federation",
     "drift": "predict",
     "explain": "explain",
     "export": "predict",
-    "federation": "kits",
+    "federation": "federation",
     "fit": "fit",
     "join": "federation",
     "join-later": "later",

@@ -7,7 +7,6 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import DataError, FileError, InputError, listed, nearest_names
+from ..artifacts.files import read_file
+from ..errors import DataError, InputError, listed, nearest_names
 from ..linalg.arrays import HOST, check_device
 from ..schema import NUMBER, Schema
 from ..settings import OF_VIEWS, PRIVACIES, SCALES, VIEWS, Graph, Mixture, Privacy, Settings, by_view
@@ -235,9 +235,11 @@ def _read_weights(ctx: click.Context, param: click.Parameter, texts: tuple[str, 
     found: dict[str, float] = {}
     for text in texts:
         name, _, value = text.rpartition("=")
-        with suppress(ValueError):
+        try:
             found[name] = float(value)
-        if not name or name not in found:
+        except ValueError:
+            name = ""
+        if not name:
             raise click.UsageError(f"--silo-weight {text!r} is not of the form SILO=NUMBER, such as north=2")
     return found or None
 
@@ -285,7 +287,8 @@ def read_bounds(path: Path, names: Sequence[str] | None = None) -> tuple[Any, An
     names : sequence of str, optional
         Columns that are numbers, in their order; without, the order of the file.
     """
-    found = {name: _pair(path, name, pair) for name, pair in _document(path).items()}
+    document = read_file(path, lambda content: tomllib.loads(content.decode()), "cannot be read as a file of bounds")
+    found = {name: _pair(path, name, pair) for name, pair in document.items()}
     rest = found.pop(ALL, None)
     if rest is not None and not found:
         return rest
@@ -298,15 +301,6 @@ def read_bounds(path: Path, names: Sequence[str] | None = None) -> tuple[Any, An
         raise DataError(f"{path} {what}; `fmtc check --write-bounds` writes one with all columns")
     low, high = zip(*pairs.values(), strict=True)
     return low, high
-
-
-def _document(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileError(f"{path} is missing; `fmtc check --write-bounds` writes one to be filled in") from None
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path} cannot be read as a file of bounds: {error}") from None
 
 
 def _pair(path: Path, name: str, pair: Any) -> tuple[float, float]:
