@@ -207,7 +207,7 @@ def test_other_columns_are_one_sentence(kind, tmp_path):
         join_later(kit, LATE[:, :5])
     with pytest.raises(DataError, match="needs at least 4 rows"):
         join_later(kit, LATE[:3])
-    with pytest.raises(ValueError, match="guide must be one of"):
+    with pytest.raises(ValueError, match='guide must be True, False or "auto"'):
         join_later(kit, LATE, guide="yes")
     with pytest.raises(DataError, match="no name"):
         join_later(kit, LATE, name=" ")

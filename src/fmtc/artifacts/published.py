@@ -10,9 +10,8 @@ from typing import Any
 from ..errors import FileError
 from ..kernels.encoding import expanded_width
 from ..models.shared import Published
-from .columns import COLUMNS, KnownColumns
 from .files import COUNT, Kind, new_folder, read_json, read_tensors, well_formed, write_json, write_tensors
-from .models import portable
+from .models import COLUMNS, KnownColumns, portable
 from .states import flatten, unflatten
 
 KIT = Kind("fmtc join kit", 1)

@@ -15,7 +15,6 @@ import numpy as np
 from .. import __version__
 from ..errors import FileError
 from ..schema import FILE as SCHEMA_FILE
-from ..schema import Schema
 from .files import (
     COUNT,
     NUMBER,
@@ -437,17 +436,6 @@ def principal_plane(views: Sequence[Array]) -> list[Array]:
     axes = np.pad(axes, ((0, max(0, 2 - len(axes))), (0, 0)))[:2]
     axes *= np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1, 1)[:, None]
     return np.split(E @ axes.T, np.cumsum([len(view) for view in views])[:-1])
-
-
-def schema_of(model: FMTC, run: Path) -> Schema | None:
-    """What the columns of a model are: what it keeps itself, what stands beside it, or numbers of known names."""
-    if (schema := getattr(model, "schema_", None)) is not None:
-        return schema
-    for folder in (run, run.resolve().parent if run.resolve().name == "model" else run):
-        if (folder / SCHEMA_FILE).is_file():
-            return Schema.read(folder / SCHEMA_FILE)
-    names = getattr(model, "feature_names_in_", None)
-    return None if names is None else Schema.of_numbers(names.tolist())
 
 
 def is_run(folder: Path) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..artifacts.columns import KnownColumns
 from ..artifacts.files import read_json
+from ..artifacts.models import KnownColumns
 from ..artifacts.published import JoinKit
 from ..artifacts.runs import CONSENSUS_REPORT
 from ..errors import InputError

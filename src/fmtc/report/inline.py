@@ -13,7 +13,6 @@ import numpy as np
 
 from ..artifacts import runs
 from ..artifacts.files import jsonable
-from ..artifacts.models import current_settings
 from ..describe.words import FEW, html_table, percents
 from ..tables import Silo
 from .page import needs_jinja, write_page
@@ -80,7 +79,6 @@ def write_report(
     report = runs.report(model, results, files=[], as_published=False, seconds=seconds, notes=[])
     explanation, atlas = runs.told(model, results, report)
     explanation = explanation.renamed(names or {})
-    report["settings"] = current_settings(report["settings"])
     report["projection"] = runs.projection(results)
     report["details"] = study(model, results, embeddings=embeddings, gain=gain)
     history = [asdict(record) for record in model.run_.rounds]
