@@ -15,7 +15,7 @@ from tests.views import FEW
 
 from fmtc import FMTC, Graph, join_later, load
 from fmtc.artifacts.files import read_tensors
-from fmtc.artifacts.published import read_kit
+from fmtc.artifacts.models import read_kit
 from fmtc.cli.leading import write_consensus
 from fmtc.cli.words import Words
 from fmtc.errors import DataError, FileError, InputError, TrustError

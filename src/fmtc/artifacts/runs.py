@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ from .files import (
     jsonable,
     new_folder,
     read_json,
-    well_formed,
     write_file,
     write_json,
 )
@@ -379,8 +378,7 @@ def _read_document(file: Path, form: type[Document]) -> Any:
     document = read_json(file, kind=KEPT[file.name])
     document = {BEFORE.get(name, name): value for name, value in document.items()}
     check_form(file, document, form_of(form))
-    with well_formed(file):
-        return form.from_dict({f.name: document[f.name] for f in fields(form)})
+    return form.from_dict(document)
 
 
 def read_explanation(folder: Path) -> Explanation | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..artifacts.published import JoinKit, read_kit
+from ..artifacts.models import JoinKit, read_kit
 from ..errors import DataError
 from ..estimator import FMTC, Fitted
 from ..linalg.arrays import to_numpy

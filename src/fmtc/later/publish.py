@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..artifacts.files import read_json
-from ..artifacts.models import KnownColumns
-from ..artifacts.published import JoinKit
+from ..artifacts.models import JoinKit, KnownColumns
 from ..artifacts.runs import CONSENSUS_REPORT
 from ..errors import InputError
 from ..estimator import FMTC, Fitted
