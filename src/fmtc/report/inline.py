@@ -74,6 +74,8 @@ def write_report(
     embeddings = [np.asarray(F)[places[name]] if fitted_on else None for name in rows]
     model = copy(model)
     model.__dict__.pop("feature_names_in_", None)  # names have been compared, and rows have none
+    if isinstance(model.random_state, np.random.RandomState):  # nobody can begin again where it stood before the fit
+        model.random_state = None
     results = runs.results(model, tables, POINTS, labels=[flat[places[name]] for name in rows])
     seconds = float(sum(record.seconds for record in model.run_.rounds))
     report = runs.report(model, results, files=[], as_published=False, seconds=seconds, notes=[])
