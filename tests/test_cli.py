@@ -809,18 +809,14 @@ def test_the_features_that_made_the_groups_mark_the_clusters(home):
 
 
 def test_inspect_shows_the_levels_of_categories(tmp_path, silos):
-    """Also where only schema.toml beside an older model knows them."""
     for name, (X, y) in silos.items():
         frame = pl.DataFrame(X, schema=list(FEATURES))
         frame.with_columns(ward=pl.Series([f"w{v}" for v in y])).write_csv(tmp_path / f"{name}.csv")
     for flags in ((), GRAPH):
         fmtc_ok("fit", *csvs(tmp_path), *FIT, *flags, "--force", "--out", tmp_path / "run")
-        document = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
-        for kept in (document["columns"], None):
-            (tmp_path / "run" / "model" / "model.json").write_text(json.dumps(document | {"columns": kept}))
-            about = json.loads(fmtc_ok("explain", "--show", "model", tmp_path / "run", "--json", "--top", 7).stdout)
-            for marks in about["silos"]["west"]["top_features"]:
-                assert {mark["feature"] for mark in marks} == {*FEATURES, "ward=w0", "ward=w1", "ward=w2"}
+        about = json.loads(fmtc_ok("explain", "--show", "model", tmp_path / "run", "--json", "--top", 7).stdout)
+        for marks in about["silos"]["west"]["top_features"]:
+            assert {mark["feature"] for mark in marks} == {*FEATURES, "ward=w0", "ward=w1", "ward=w2"}
 
 
 def test_inspect_without_weights(tmp_path, silos):

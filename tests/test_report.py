@@ -642,6 +642,15 @@ def test_a_fitted_model_writes_its_page(make_federation, tmp_path, make):
     assert [one["shares"] for one in other["silos"]] == [one["shares"] for one in kept["silos"]]
 
 
+def test_the_code_on_a_page_has_no_generator(make_federation, tmp_path):
+    """Nobody can begin again where a generator stood before the fit, and its `repr` is no code."""
+    model = graph_view(3, max_iter=2, random_state=np.random.RandomState(0)).fit(make_federation(m=2))
+    words, _ = shown(write_report(model, tmp_path / "page.html", make_federation(m=2)))
+    assert "max_iter=2" in words
+    assert "RandomState" not in words
+    assert isinstance(model.random_state, np.random.RandomState)
+
+
 def test_a_page_of_other_rows_has_no_residual_and_may_have_a_gain(make_federation, tmp_path):
     data = make_federation(m=2)
     model = graph_view(3, max_iter=2, random_state=0).fit(data)

@@ -167,15 +167,12 @@ def draw_demo(explanation: Explanation, lines: Sequence[Gain], path: Path) -> Pa
 
     Needs matplotlib.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("the picture needs matplotlib: pip install 'fmtc[plot]'") from error
     from .plot import profiles, shares
+    from .plot.figures import _pyplot
 
-    with mpl.rc_context({"font.size": 10}):
-        figure = Figure(figsize=(11, 7.2), layout="constrained", facecolor="white")
+    plt = _pyplot()
+    with plt.rc_context({"font.size": 10}):
+        figure = plt.Figure(figsize=(11, 7.2), layout="constrained", facecolor="white")
         top, bottom = np.ravel(np.asarray(figure.subfigures(2, 1, height_ratios=[1, 1.1])))
         profiles(explanation, ax=top.subplots())
         left, right = bottom.subplots(1, 2)

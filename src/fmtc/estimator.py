@@ -19,8 +19,7 @@ from sklearn.utils import ClassifierTags, check_random_state, estimator_html_rep
 from sklearn.utils.validation import check_is_fitted
 
 from .advice import Advice, ask_locally, check_search, number_of_clusters
-from .artifacts.models import write_model
-from .artifacts.published import write_kit
+from .artifacts.models import write_kit, write_model
 from .confidence import LEVEL, Drift, silo_drift, together
 from .describe import Atlas, Explanation, Features, RowExplanation
 from .describe.atlas import draw_models, presence_of

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .artifacts.models import MODEL_FILE, SavedModel, current_settings, read_model
-from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
+from .artifacts.models import MODEL_FILE, current_settings, read_model
+from .artifacts.runs import model_folder, read_atlas, read_explanation
 from .describe import Atlas
 from .errors import FileError
 from .estimator import FMTC, Fitted
 from .runtime.driver import RoundRecord, RunRecord
+from .schema import Schema
 from .settings import OF_VIEWS, Graph, Privacy, by_view
 
 
@@ -44,17 +45,10 @@ def load(path: str | Path) -> FMTC:
     >>> model.predict(X).shape
     (60,)
     """
-    path = Path(path)
-    if not (path / MODEL_FILE).exists() and (path / "model" / MODEL_FILE).exists():
-        path /= "model"
-    saved = read_model(path)
-    k = next(iter(saved.clients.values())).k
-    return _restored(read_settings(path / MODEL_FILE, saved.about["params"], k), saved)
-
-
-def _restored(model: FMTC, saved: SavedModel) -> FMTC:
-    """An estimator with what a folder holds of a fitted one."""
-    about = saved.about
+    folder = model_folder(Path(path))
+    saved = read_model(folder)
+    about, k = saved.about, next(iter(saved.clients.values())).k
+    model = read_settings(folder / MODEL_FILE, about["params"], k)
     saved.columns.tell(model)
     model._fitted = Fitted(saved.clients, saved.presence, saved.told, saved.shared)
     history = tuple(RoundRecord.from_dict(line) for line in about["history"])
@@ -65,11 +59,10 @@ def _restored(model: FMTC, saved: SavedModel) -> FMTC:
 
 
 def load_run(path: str | Path) -> FMTC:
-    """`load` of the folder of a run or of a model; the model also knows what stands beside it about its columns."""
-    folder = Path(path)
-    model = load(model_folder(folder))
-    if (schema := schema_of(model, folder)) is not None:
-        model.schema_ = schema
+    """`load` for reading tables: columns that have names, and nothing more is known of them, are numbers."""
+    model = load(path)
+    if not hasattr(model, "schema_") and hasattr(model, "feature_names_in_"):
+        model.schema_ = Schema.of_numbers(model.feature_names_in_.tolist())
     return model
 
 

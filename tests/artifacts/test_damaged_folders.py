@@ -175,7 +175,7 @@ FILES: dict[str, list[tuple[str, ...]]] = {
     "run/explanation.json": [("explain", "run"), PREDICT, ("publish", "run", "--out", "again"), REPORT, RENAME],
     "run/atlas.json": [("explain", "run", "--show", "atlas"), REPORT],
     "run/history.json": [REPORT],
-    "run/schema.toml": [PREDICT, ("explain", "--show", "model", "run"), UPDATE],
+    "run/schema.toml": [("check", "north.csv", "south.csv", "--schema", "run/schema.toml")],
     "run/report.json": [
         ("explain", "--show", "labels", "run"), ("explain", "run", "--show", "influence"), REPORT,
         ("explain", "run", "--silo", "north", "--row", "3"),

@@ -196,7 +196,7 @@ def point_to(target):
 
 DAMAGE = {  # what is done to the folder, and the file that the error names
     "no folder": (shutil.rmtree, "model"),
-    "no json": (lambda folder: (folder / "model.json").unlink(), "model.json"),
+    "no json": (lambda folder: (folder / "model.json").unlink(), "holds no model"),
     "empty json": (cut("model.json", 0), "model.json"),
     "cut json": (cut("model.json", -5), "model.json"),
     "not text": (lambda folder: (folder / "model.json").write_bytes(b"\xff\xfe\x00"), "model.json"),

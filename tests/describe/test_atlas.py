@@ -12,8 +12,8 @@ from tests.views import FEW, graph_view
 import fmtc
 from fmtc import FMTC, Privacy
 from fmtc.describe import Atlas, AtlasCluster, Feature, Features
-from fmtc.describe.atlas import compare, draw, presence_of
-from fmtc.describe.words import ALL_ALONE, held_words
+from fmtc.describe.atlas import ALL_ALONE, compare, draw, presence_of
+from fmtc.describe.words import held_words
 from fmtc.errors import RowsWarning
 from fmtc.models import Member
 from fmtc.schema import Column, Schema

@@ -15,7 +15,7 @@ from tests.views import FEW
 
 from fmtc import FMTC, Graph, join_later, load
 from fmtc.artifacts.files import read_tensors
-from fmtc.artifacts.published import read_kit
+from fmtc.artifacts.models import read_kit
 from fmtc.cli.leading import write_consensus
 from fmtc.cli.words import Words
 from fmtc.errors import DataError, FileError, InputError, TrustError
@@ -207,7 +207,7 @@ def test_other_columns_are_one_sentence(kind, tmp_path):
         join_later(kit, LATE[:, :5])
     with pytest.raises(DataError, match="needs at least 4 rows"):
         join_later(kit, LATE[:3])
-    with pytest.raises(ValueError, match="guide must be one of"):
+    with pytest.raises(ValueError, match='guide must be True, False or "auto"'):
         join_later(kit, LATE, guide="yes")
     with pytest.raises(DataError, match="no name"):
         join_later(kit, LATE, name=" ")

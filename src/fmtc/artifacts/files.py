@@ -273,7 +273,9 @@ def read_tensors(path: Path, kind: Kind | None = None) -> tuple[dict[str, Array]
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except FileNotFoundError:
         raise FileError(f"{path} is missing") from None
-    except (SafetensorError, OSError, ValueError, TypeError, RecursionError) as error:
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (SafetensorError, ValueError, TypeError, RecursionError) as error:
         raise FileError(f"{path} is damaged or truncated: {error}") from None
     if not isinstance(about, dict):
         raise FileError(f"{path} is a safetensors file, but fmtc did not write it")

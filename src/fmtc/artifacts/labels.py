@@ -100,9 +100,8 @@ def with_names(table: pl.DataFrame, names: Mapping[int, str]) -> pl.DataFrame:
     if not names:
         return table
     column = "fmtc_cluster" if "fmtc_cluster" in table.columns else "cluster"
-    known: dict[int | None, str | None] = {None: "", -1: None}
-    known.update(names.items())
-    found = [known.get(number if number is None else int(number), "") for number in table.get_column(column)]
+    known = {None: "", -1: None} | dict(names)
+    found = [known.get(number, "") for number in table.get_column(column)]
     beside = "fmtc_cluster_name" if "cluster_name" in table.columns else "cluster_name"
     return table.clone().insert_column(table.get_column_index(column) + 1, pl.Series(beside, found, dtype=pl.String))
 
@@ -112,26 +111,21 @@ def with_names(table: pl.DataFrame, names: Mapping[int, str]) -> pl.DataFrame:
 
 def read_labels(run: Path) -> dict[str, pl.DataFrame]:
     """The labels of each silo of a run, as `write_run` wrote them."""
-    import polars as pl
-
     kept = (run / "labels").is_dir()
     lines = read_json(run / "report.json", {"silos": [{"silo": str}]})["silos"] if kept else []
     files = {name: run / "labels" / f"{file}.csv" for name, file in file_names(line["silo"] for line in lines).items()}
     if not files:
         raise FileError(f"{run} holds no labels; give the --out folder of `fmtc fit` or `fmtc join`")
-    return {
-        name: _read_labels(file).with_columns(pl.col("cluster").cast(pl.Int64), pl.col("probability").cast(pl.Float64))
-        for name, file in files.items()
-    }
+    return {name: _read_labels(file) for name, file in files.items()}
 
 
 def _read_labels(file: Path) -> pl.DataFrame:
-    """A file of labels, all cells as text; those of clusters and probabilities are numbers."""
+    """A file of labels: clusters and probabilities are numbers, all other cells text."""
     import polars as pl
 
     def parse(content: bytes) -> pl.DataFrame:
         table = without_quotes(pl.read_csv(content, infer_schema=False))
-        table.select(pl.col("cluster").cast(pl.Int64), pl.col("probability").cast(pl.Float64))
+        table = table.with_columns(pl.col("cluster").cast(pl.Int64), pl.col("probability").cast(pl.Float64))
         if table.width < 3 or table.columns[0] in ("cluster", "probability"):
             raise ValueError("its first column does not name the rows")
         return table
@@ -178,11 +172,13 @@ def join_labels(
     """
     import polars as pl
 
+    from ..tables.formats import stem_of
+
     unknown = [str(name) for name in (id_column, silo_column) if name not in (None, *table.columns)]
     if unknown:
         raise DataError(f"{file} has no column {unknown[0]!r}; {nearest_names(unknown[0], table.columns)}")
-    if silo_column is None:
-        labels = _of_file(labels, file)
+    if silo_column is None and (own := stem_of(file)) in labels:  # else labels of all silos
+        labels = {own: labels[own]}
     key = next(iter(labels.values())).columns[0]
     by_row = key == "row"
     if by_row and id_column is not None:
@@ -204,14 +200,6 @@ def join_labels(
     found = pl.DataFrame(marks, schema=dict.fromkeys(marks, pl.String))
     found = found.join(known, on=list(marks), how="left", maintain_order="left")
     return _beside(table, found.select("cluster", "probability"))
-
-
-def _of_file(labels: Mapping[str, pl.DataFrame], file: Path) -> Mapping[str, pl.DataFrame]:
-    """Labels of the silo that a file is named after, or of the only one there is; else of all."""
-    from ..tables.formats import stem_of
-
-    own = stem_of(file)
-    return {own: labels[own]} if own in labels else labels
 
 
 def _check_apart(marks: pl.DataFrame, labels: Mapping[str, Any], file: Path, *, by_row: bool) -> None:
@@ -269,16 +257,3 @@ def _with_texts(table: pl.DataFrame, change: Callable[[str], str]) -> pl.DataFra
             if texts.str.contains(r"^'*[=+\-@\t\r]").any():
                 found = found.with_columns(texts.map_elements(change, return_dtype=pl.String))
     return found
-
-
-__all__ = [
-    "all_labels",
-    "as_csv",
-    "join_labels",
-    "label_table",
-    "name_labels",
-    "read_labels",
-    "with_labels",
-    "with_names",
-    "without_quotes",
-]

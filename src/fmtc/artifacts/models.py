@@ -1,4 +1,4 @@
-"""A fitted model as a folder: JSON and one safetensors file per client, without any training row."""
+"""A fitted model as a folder, and what it publishes for newcomers: JSON and safetensors, and no training row."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..errors import FileError
-from .columns import COLUMNS, KnownColumns
+from ..errors import DataError, FileError
+from ..schema import Schema
+from ..tables import TextRecipe
 from .files import (
     COUNT,
     NUMBER,
     Kind,
+    check_form,
     file_names,
+    form_of,
     jsonable,
     new_folder,
     read_json,
@@ -30,7 +33,7 @@ from .states import flatten, unflatten
 if TYPE_CHECKING:
     from ..estimator import FMTC
     from ..models import ClientModel, Presence
-    from ..models.shared import Shared
+    from ..models.shared import Published, Shared
 
 MODEL = Kind("fmtc model", 3, oldest=2)  # 2: of 0.1
 CLIENT = Kind("fmtc client model", 2)
@@ -39,7 +42,15 @@ MODEL_FILE = "model.json"
 COMMON_FILE = "common.tensors"  # what all clients have in common; a client's file ends in .safetensors
 PORTABLE = (bool, int, float, str, dict, type(None))
 
-# What a reader relies on in model.json, in the language of `check_form`; `FMTC` checks the parameters.
+# What a reader relies on, in the language of `check_form`: of columns, in models and in published kits.
+COLUMNS = {
+    "n_features_in": COUNT,
+    "feature_names_in": ([str], None),
+    "columns": (dict, None),
+    "text": ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None),
+}
+
+# The same in model.json; `FMTC` checks the parameters.
 ROUND = {
     "round_no": COUNT, "objective": NUMBER, "lagrangian": NUMBER, "primal_residual": NUMBER, "dual_residual": NUMBER,
     "rank": COUNT, "bytes_up": COUNT, "bytes_down": COUNT, "seconds": float, "missing": [str], "refused?": COUNT,
@@ -58,6 +69,60 @@ FORM = COLUMNS | {
     "stopped_because": str,
     "history": [ROUND],
 }
+
+
+@dataclass(frozen=True, eq=False)
+class KnownColumns:
+    """How many columns rows have, what these are called, what they hold, and how texts become columns."""
+
+    number: int
+    names: tuple[str, ...] | None = None
+    schema: Schema | None = None
+    text: TextRecipe | None = None
+
+    @classmethod
+    def of(cls, model: FMTC) -> Self:
+        """What a fitted estimator knows."""
+        names = getattr(model, "feature_names_in_", None)
+        names = None if names is None else tuple(map(str, names))
+        return cls(model.n_features_in_, names, getattr(model, "schema_", None), getattr(model, "text_recipe_", None))
+
+    def tell(self, model: FMTC) -> None:
+        """Undo `of`: the estimator knows the same from now on."""
+        model.n_features_in_ = self.number
+        if self.names is not None:
+            model.feature_names_in_ = np.array(self.names, dtype=object)
+        if self.schema is not None:
+            model.schema_ = self.schema
+        if self.text is not None:
+            model.text_recipe_ = self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """As documents of folders have it."""
+        return {
+            "n_features_in": self.number,
+            "feature_names_in": self.names,
+            "columns": None if self.schema is None else self.schema.to_dict(),
+            "text": None if self.text is None else asdict(self.text),
+        }
+
+    @classmethod
+    def read(cls, file: Path, about: Mapping[str, Any]) -> Self:
+        """Undo `to_dict`, given a document of the form `COLUMNS`; a `FileError` says what does not fit."""
+        d, names, columns, text = (about[name] for name in COLUMNS)
+        if names is not None and len(names) != d:
+            raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
+        schema = None
+        if columns is not None:
+            check_form(file, columns, form_of(Schema), "columns")
+            try:
+                schema = Schema.from_dict(columns)
+            except DataError as error:
+                raise FileError(f"{file} is damaged: {error}") from None
+            if len(schema.columns) != d:
+                raise FileError(f"{file} is damaged: it describes {len(schema.columns)} columns of {d}")
+        names = None if names is None else tuple(names)
+        return cls(d, names, schema, None if text is None else TextRecipe(**text))
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,12 +183,9 @@ def portable(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in jsonable(params).items() if isinstance(value, PORTABLE)}
 
 
-def read_model(path: str | Path) -> SavedModel:
+def read_model(folder: Path) -> SavedModel:
     """Read what `write_model` wrote, or raise a `FileError` that says what is wrong."""
-    folder = Path(path)
     file = folder / MODEL_FILE
-    if not folder.is_dir():
-        raise FileError(f"{folder} is not a folder; a saved model is a folder that contains {MODEL_FILE}")
     about = read_json(file, FORM, kind=MODEL)
     d, k = about["n_features_in"], about.get("k") or about.get("n_concepts", 0)
     silos = about["clients"]
@@ -220,3 +282,75 @@ def _read(
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------- what newcomers get
+
+KIT = Kind("fmtc join kit", 1)
+KIT_FILE = "join.json"
+KIT_ARRAYS = "join.safetensors"
+AT_HOME = ("random_state", "n_jobs", "device", "verbose", "privacy")  # not for others to know or set
+
+# What a reader relies on in join.json.
+KIT_FORM = COLUMNS | {
+    "params": {"n_clusters": COUNT},
+    "silos": COUNT,
+    "concepts": [{"number": COUNT, "name": str}],
+    "common": dict,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class JoinKit:
+    """What a folder of `write_kit` holds."""
+
+    published: Published
+    params: Mapping[str, Any]  # of `FMTC` and of its views, side by side
+    columns: KnownColumns
+    names: Mapping[int, str]  # that were given to concepts
+
+
+def write_kit(path: Path, kit: JoinKit, *, overwrite: bool = False) -> Path:
+    """Write a kit to a folder, completely or not at all."""
+    arrays, rest = flatten(kit.published)
+    params = {name: value for name, value in portable(kit.params).items() if name not in AT_HOME}
+    about = {
+        **KIT.head,
+        "silos": kit.published.n_silos,
+        "params": params,
+        **kit.columns.to_dict(),
+        "concepts": [{"number": j, "name": kit.names.get(j, "")} for j in range(kit.published.n_clusters)],
+        "common": rest,
+    }
+    with new_folder(path, overwrite=overwrite) as folder:
+        write_json(folder / KIT_FILE, about)
+        write_tensors(folder / KIT_ARRAYS, arrays, KIT.head)
+    return path
+
+
+def is_kit(path: Path) -> bool:
+    """Whether `write_kit` wrote this folder."""
+    return (path / KIT_FILE).is_file() and (path / KIT_ARRAYS).is_file()
+
+
+def read_kit(path: str | Path) -> JoinKit:
+    """Read what `write_kit` wrote, or raise a `FileError` that says what is wrong."""
+    from ..kernels.scaling import expanded_width
+    from ..models.shared import Published
+
+    folder = Path(path)
+    file, other = folder / KIT_FILE, folder / KIT_ARRAYS
+    if not folder.is_dir():
+        raise FileError(f"{folder} is not a folder; a kit to join with is a folder that contains {KIT_FILE}")
+    about = read_json(file, KIT_FORM, kind=KIT)
+    arrays, _ = read_tensors(other, KIT)
+    columns = KnownColumns.read(file, about)
+    levels = () if columns.schema is None or columns.schema.is_plain else columns.schema.levels
+    with well_formed(other):
+        published: Published = unflatten(Published, arrays, about["common"])
+        fits = published.fits(expanded_width(levels, columns.number))
+        fits = fits and published.n_clusters == about["params"]["n_clusters"]
+    if not fits:
+        raise FileError(f"{other} is damaged: its arrays do not have the shapes that {KIT_FILE} says")
+    names = {line["number"]: line["name"] for line in about["concepts"] if line["name"]}
+    return JoinKit(published, about["params"], columns, names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,6 @@ import numpy as np
 from .. import __version__
 from ..errors import FileError
 from ..schema import FILE as SCHEMA_FILE
-from ..schema import Schema
 from .files import (
     COUNT,
     NUMBER,
@@ -26,7 +25,6 @@ from .files import (
     jsonable,
     new_folder,
     read_json,
-    well_formed,
     write_file,
     write_json,
 )
@@ -380,8 +378,7 @@ def _read_document(file: Path, form: type[Document]) -> Any:
     document = read_json(file, kind=KEPT[file.name])
     document = {BEFORE.get(name, name): value for name, value in document.items()}
     check_form(file, document, form_of(form))
-    with well_formed(file):
-        return form.from_dict({f.name: document[f.name] for f in fields(form)})
+    return form.from_dict(document)
 
 
 def read_explanation(folder: Path) -> Explanation | None:
@@ -437,17 +434,6 @@ def principal_plane(views: Sequence[Array]) -> list[Array]:
     axes = np.pad(axes, ((0, max(0, 2 - len(axes))), (0, 0)))[:2]
     axes *= np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1, 1)[:, None]
     return np.split(E @ axes.T, np.cumsum([len(view) for view in views])[:-1])
-
-
-def schema_of(model: FMTC, run: Path) -> Schema | None:
-    """What the columns of a model are: what it keeps itself, what stands beside it, or numbers of known names."""
-    if (schema := getattr(model, "schema_", None)) is not None:
-        return schema
-    for folder in (run, run.resolve().parent if run.resolve().name == "model" else run):
-        if (folder / SCHEMA_FILE).is_file():
-            return Schema.read(folder / SCHEMA_FILE)
-    names = getattr(model, "feature_names_in_", None)
-    return None if names is None else Schema.of_numbers(names.tolist())
 
 
 def is_run(folder: Path) -> bool:

@@ -18,8 +18,8 @@ from rich.text import Text
 
 from .. import tables
 from ..artifacts import labels, runs
-from ..artifacts.columns import KnownColumns
 from ..artifacts.files import new_file, read_json
+from ..artifacts.models import KnownColumns
 from ..errors import DataError, FileError, listed, plural
 from ..tables.reading import Reading
 from ..wording import FLAGS

@@ -46,7 +46,7 @@ def publish(run: Path, schema: Path | None, output: Output, text_column: str | N
       fmtc publish consensus --out kit --schema schema.toml     (at the coordinator, which knows no names of columns)
       fmtc publish consensus --out kit --text-column notes
     """
-    from ..artifacts.published import is_kit
+    from ..artifacts.models import is_kit
     from ..later.publish import open_run
 
     out = free_path(output.out, output.force, is_kit)
@@ -95,7 +95,7 @@ def join_later(newcomer: Newcomer, random_state: int, reading: Reading, words: W
       fmtc join-later --kit kit --data ours.csv --id patient --name south --out ours
       fmtc join-later --kit kit --data ours.csv --guide never --out ours
     """
-    from ..artifacts.published import read_kit
+    from ..artifacts.models import read_kit
     from ..later.join import join_later as fitted_later
     from ..schema import Schema
 

@@ -14,9 +14,9 @@ from rich.filesize import decimal
 
 from .. import tables
 from ..artifacts import runs
-from ..artifacts.columns import KnownColumns
 from ..artifacts.files import read_json, write_file
 from ..artifacts.labels import as_csv, label_table, with_labels, with_names
+from ..artifacts.models import KnownColumns
 from ..errors import DataError, listed, plural
 from ..tables.reading import Reading
 from . import flags

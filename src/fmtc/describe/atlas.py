@@ -14,11 +14,8 @@ from ..models import ClientModel, Member, Presence
 from .documents import Document
 from .features import Features, Named
 from .words import (
-    ALL_ALONE,
     FEW,
     HASHED,
-    LIFTED,
-    PUBLIC,
     UNMATCHED,
     held_words,
     html_table,
@@ -38,6 +35,10 @@ SURE = 0.5  # cosine from which a member is matched, if it leads
 LEAD = 0.1  # over the second cluster
 LEAST = 0.15  # of the median weight of a feature: a silo with a smaller one does not differ in its direction
 MATCHED, UNSURE, ALONE = FLAGS = ("matched", "unsure", "unique")
+
+LIFTED = "The columns were replaced by others (lift), so that no cluster has features of its own; `explain` needs rows."
+PUBLIC = "A private run: clusters are what is public of all silos together; who has how much of them is not known here."
+ALL_ALONE = "One silo, by itself: there is no other to compare its clusters with."
 
 
 @dataclass(frozen=True)

@@ -288,7 +288,7 @@ def explain_silos(
 
 def _notes(features: Features, comparable: bool, limited: Sequence[str]) -> tuple[str, ...]:
     """What must be known to read an explanation."""
-    said = [HASHED] if features.is_text and features.words is None else []
+    said = [HASHED] if features.is_hashed else []
     said += [] if comparable else [UNMATCHED]
     return (*said, *([held_words(limited)] if limited else []))
 

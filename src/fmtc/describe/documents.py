@@ -23,7 +23,7 @@ class Document:
 
 
 def built(kind: Any, value: Any) -> Any:
-    """What `asdict` and JSON made of a dataclass, or of what its fields hold, as that again.
+    """What `asdict` and JSON made of a dataclass, or of what its fields hold, as that again; other names do not count.
 
     Examples
     --------
@@ -33,9 +33,9 @@ def built(kind: Any, value: Any) -> Any:
     {'a': (None,)}
     """
     if is_dataclass(kind):
-        hints = get_type_hints(kind)
         make: Any = kind
-        return make(**{name: built(hints[name], item) for name, item in value.items()})
+        hints = get_type_hints(kind)
+        return make(**{name: built(hint, value[name]) for name, hint in hints.items() if name in value})
     inside = get_args(kind)
     if get_origin(kind) is tuple:
         return tuple(built(inside[0], item) for item in value)

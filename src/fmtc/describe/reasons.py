@@ -162,7 +162,7 @@ def explain_row(model: ClientModel, X: Any, features: Features) -> RowExplanatio
     probability = float(model.probabilities(X)[0, first])
     others = np.where(np.isfinite(scores), scores, -np.inf)
     others[first] = -np.inf
-    if len(scores) < 2 or not np.isfinite(others).any():
+    if not np.isfinite(others).any():
         return RowExplanation(first, first, probability, 0.0, 0.0)
     second = int(others.argmax())
     table = _Row(model, X, features)
@@ -201,7 +201,7 @@ class _Row:
             return "missing"
         if column in self.codes:
             return self.codes[column][int(value)]
-        return with_unit(f"{value:.5g}", self.features.units.get(column, "")).replace("-", "−")
+        return with_unit(f"{value:.5g}", self.features.unit(column)).replace("-", "−")
 
     def _labels(self, column: int, values: Array) -> Array:
         """Cluster of the row with each of some values in a column."""
@@ -264,7 +264,7 @@ class _Row:
             if label == first:
                 continue
             before, last = (self.codes[j][int(v)] if j in self.codes else float(v) for v in (self.values[j], after))
-            told.append(Change(self.names([j])[j], before, last, label, self.features.units.get(j, "")))
+            told.append(Change(self.names([j])[j], before, last, label, self.features.unit(j)))
         return tuple(told)
 
     def _borders(self, first: int) -> dict[int, float] | None:

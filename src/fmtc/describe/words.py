@@ -21,12 +21,7 @@ UNMATCHED = (
     "The numbers of the silos' clusters were not matched (align=False): the same number may mean something else in "
     "another silo. Read each silo by itself."
 )
-
-
-LIFTED = "The columns were replaced by others (lift), so that no cluster has features of its own; `explain` needs rows."
-PUBLIC = "A private run: clusters are what is public of all silos together; who has how much of them is not known here."
 SUMMED = "The server saw sums only: it knows the clusters of all silos together, and nothing of a single one."
-ALL_ALONE = "One silo, by itself: there is no other to compare its clusters with."
 
 
 def held_words(held: Sequence[str], kept: Mapping[str, str | None] | None = None) -> str:

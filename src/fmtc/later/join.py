@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..artifacts.published import JoinKit, read_kit
+from ..artifacts.models import JoinKit, read_kit
 from ..errors import DataError
 from ..estimator import FMTC, Fitted
 from ..linalg.arrays import to_numpy
@@ -22,14 +22,13 @@ from ..protocol.state import input_rows
 from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, numbered, refit
 from ..rows import NAMELESS, silo_name
 from ..runtime.driver import RunRecord
-from ..settings import Settings
+from ..settings import Settings, check_flag
 
 Array = np.ndarray
 
 # Adjusted Rand index of own and published labels from which the guide is kept. A mixture follows the common clusters
 # only as far as silos are alike (kappa), so that it can be trusted earlier; docs/how-to/join-later.md.
 AGREED = {"graph": 0.5, "mixture": 0.2}
-GUIDES = ("auto", True, False)
 
 
 @dataclass(frozen=True)
@@ -170,8 +169,7 @@ def join_later(
     >>> bool((late.predict(np.eye(3) * 6) == model.predict(np.eye(3) * 6, silos="a")).all())
     True
     """
-    if not (isinstance(guide, bool | np.bool_) or (isinstance(guide, str) and guide == "auto")):
-        raise ValueError(f"guide must be one of {', '.join(map(repr, GUIDES))}, got {guide!r}")
+    check_flag("guide", guide, or_auto=True)
     name = silo_name(name)
     if name in NAMELESS:
         raise DataError(f"the newcomer has no name: {name!r}")

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..artifacts.columns import KnownColumns
 from ..artifacts.files import read_json
-from ..artifacts.published import JoinKit
+from ..artifacts.models import JoinKit, KnownColumns
 from ..artifacts.runs import CONSENSUS_REPORT
 from ..errors import InputError
 from ..estimator import FMTC, Fitted

@@ -233,7 +233,7 @@ def history(model: FMTC, *, ax: Axes | None = None) -> Axes:
     """
     check_is_fitted(model)
     if not model.run_.rounds:
-        raise DataError("this model does not know its rounds: only the coordinator of a federation sees them")
+        raise DataError("this model has no rounds to draw: a fit of all silos has, and the coordinator of a federation")
     ax = _axes(ax, 6, 3.2)
     rounds = [record.round_no for record in model.run_.rounds]
     what = "minus log-likelihood per row" if model.view_ == "mixture" else "objective"
@@ -331,4 +331,4 @@ def _short(name: str, most: int = 34) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-__all__: Sequence[str] = ["atlas", "embedding", "history", "plot_k", "profiles", "shares"]
+__all__ = ["atlas", "embedding", "history", "plot_k", "profiles", "shares"]

@@ -13,7 +13,6 @@ import numpy as np
 
 from ..artifacts import runs
 from ..artifacts.files import jsonable
-from ..artifacts.models import current_settings
 from ..describe.words import FEW, html_table, percents
 from ..tables import Silo
 from .page import needs_jinja, write_page
@@ -75,12 +74,13 @@ def write_report(
     embeddings = [np.asarray(F)[places[name]] if fitted_on else None for name in rows]
     model = copy(model)
     model.__dict__.pop("feature_names_in_", None)  # names have been compared, and rows have none
+    if isinstance(model.random_state, np.random.RandomState):  # nobody can begin again where it stood before the fit
+        model.random_state = None
     results = runs.results(model, tables, POINTS, labels=[flat[places[name]] for name in rows])
     seconds = float(sum(record.seconds for record in model.run_.rounds))
     report = runs.report(model, results, files=[], as_published=False, seconds=seconds, notes=[])
     explanation, atlas = runs.told(model, results, report)
     explanation = explanation.renamed(names or {})
-    report["settings"] = current_settings(report["settings"])
     report["projection"] = runs.projection(results)
     report["details"] = study(model, results, embeddings=embeddings, gain=gain)
     history = [asdict(record) for record in model.run_.rounds]

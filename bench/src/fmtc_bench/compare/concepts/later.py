@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fmtc.artifacts.published import read_kit
+from fmtc.artifacts.models import read_kit
 from fmtc.estimator import FMTC
 from fmtc.later import join_later
 from fmtc.later.join import common_of
