@@ -45,7 +45,7 @@ LETTERS = {  # in the shapes of fields
     "d": "columns that the model uses",
     "c": "columns that are kept",
     "k": "clusters of the silo",
-    "K": "concepts: clusters of all silos",
+    "K": "clusters of all silos",
     "f": "findings about columns",
     "p": "coordinates of a start: numbers, then levels of categories",
     "r": "coordinates of the mixture",

@@ -39,7 +39,7 @@ class Presence(Content):
     """How much of each concept one client has; the last answer of a run that hides nobody's answers."""
 
     shares: Array = array(
-        "K", "share of each concept in the silo's rows, 0 for fewer than `min_share_rows` (5) rows",
+        "K", "share of each cluster in the silo's rows, 0 for fewer than `min_share_rows` (5) rows",
         "Exactly that, for the atlas; small clusters cannot be told from absent ones.", check=_are_parts,
     )  # fmt: skip
 
@@ -74,10 +74,10 @@ class Number(Phase):
         """Common numbers, and the mixture's last parameters."""
 
         means: Array | None = array(
-            "1 K r", "common means of the concepts among projections", "As in `settle`.", when="after `settle`"
+            "1 K r", "common means of the clusters among projections", "As in `settle`.", when="after `settle`"
         )
         covariance: Array | None = array("1 r r", "common covariance", "As in `settle`.", when="after `settle`")
-        shares: Array | None = array("1 K", "shares of the concepts", "Nothing: they are equal.", when="after `settle`")
+        shares: Array | None = array("1 K", "shares of the clusters", "Nothing: they are equal.", when="after `settle`")
         spread: Array | None = array("1 K", "1/kappa", "As in `settle`.", when="after `settle`")
         compare: bool | None = COMPARE()
 

@@ -37,7 +37,7 @@ class Conclude(Phase):
         """Common parameters, and the numbers of the concepts."""
 
         order: Array = array(
-            "K", "the concept that takes each number, the largest first", "As `shares`.", kind="int", check=is_order
+            "K", "the cluster that takes each number, the largest first", "As `shares`.", kind="int", check=is_order
         )
         compare: bool | None = COMPARE()
 

@@ -49,15 +49,15 @@ class Ask(Content):
 
     keep: Array = array("s", "numbers of the starts that go on", "Which starts suit all silos.", kind="int")
     means: Array = array(
-        "s K r", "common means of the concepts",
+        "s K r", "common means of the clusters",
         "Where the clusters of all silos lie; with two silos, roughly the other's.",
     )  # fmt: skip
     covariance: Array = array(
-        "s r r", "common covariance within concepts", "How columns vary together within clusters, over all silos.",
+        "s r r", "common covariance within clusters", "How columns vary together within clusters, over all silos.",
         check=_positive_definite,
     )  # fmt: skip
     shares: Array = array(
-        "s K", "shares of the concepts in all rows", "How common each concept is; with two silos, at the other.",
+        "s K", "shares of the clusters in all rows", "How common each cluster is; with two silos, at the other.",
         check=_are_shares,
     )  # fmt: skip
     spread: Array = array(
@@ -65,7 +65,7 @@ class Ask(Content):
     )
     drift: Array = array("s", "the same for silos as a whole", "How far silos are shifted.", check=above(-1e-300))
     profiles: Array | None = array(
-        "s K l", "shares of the levels of categories in each concept", "As `shares`, for categories.",
+        "s K l", "shares of the levels of categories in each cluster", "As `shares`, for categories.",
         when="where columns are categories", check=above(0),
     )  # fmt: skip
 
@@ -73,11 +73,11 @@ class Ask(Content):
 class Answer(Content):
     """Sums over one client's rows; the server adds them up over clients."""
 
-    counts: Array = array("s K", "rows of each concept", "Exactly that.")
+    counts: Array = array("s K", "rows of each cluster", "Exactly that.")
     weights: Array = array("s K", "1/(1/counts + spread)", "Nothing besides `counts`.")
     means: Array = array(
-        "s K r", "weights times the mean row of each concept, less the silo's shift",
-        "Where the silo's clusters lie; of a concept with one row, that row.",
+        "s K r", "weights times the mean row of each cluster, less the silo's shift",
+        "Where the silo's clusters lie; of a cluster with one row, that row.",
     )  # fmt: skip
     scatter: Array = array(
         "s h", "products of deviations from the silo's means, and of the weighted means",
@@ -89,7 +89,7 @@ class Answer(Content):
     drift: Array = array("s 2", "the silo's part in the estimate of drift", "How far it is shifted as a whole.")
     score: Array = array(
         "s 3", "log-likelihood of the rows less penalties, the same integrated over the silo's means, number of rows",
-        "How well the common concepts suit the silo.",
+        "How well the clusters of all silos suit this one.",
     )  # fmt: skip
     level_weights: Array | None = array(
         "s K q", "as weights, of rows that have the category", "How often categories are missing.",
@@ -97,7 +97,7 @@ class Answer(Content):
     )  # fmt: skip
     levels: Array | None = array(
         "s K l", "those weights times the shares of the levels",
-        "How often each level occurs in the silo's clusters; of a concept with one row, its levels.",
+        "How often each level occurs in the silo's clusters; of a cluster with one row, its levels.",
         when="where columns are categories",
     )  # fmt: skip
 
