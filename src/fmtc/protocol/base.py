@@ -462,9 +462,7 @@ def sent(phases: Iterable[Phase], totals: Iterable[Any]) -> list[dict[str, Any]]
             known[phase.name, "words"] = replace(known[phase.name, "words"], what=f"{whole}: masked, to be added up")
     rows = []
     for total in totals:
-        entry = known.get((total.phase, total.field))
-        if total.field == "error":
-            entry = entries(Failure)["error"]
+        entry = entries(Failure)["error"] if total.field == "error" else known.get((total.phase, total.field))
         rows.append(
             {
                 "phase": total.phase,

@@ -64,7 +64,7 @@ class Conclude(Phase):
         units = Units(scaling=client.scaling, axes=client.axes, origin=client.origin)
         known = MixtureCommon(units, common.ordered(order), ~model.lacks)  # numbers of folds are those of the model
         found = chosen_and_calibrated(found, ask.compare, known, settings)
-        return found, present(found)
+        return found, present(found, self)
 
     def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:
         """Keep who has how much of what, for the atlas."""
@@ -72,13 +72,9 @@ class Conclude(Phase):
 
 
 class HomeConclude(Conclude):
-    """The same where the server may not learn what one client has."""
+    """The same where the server may not learn what one client has: nothing leaves."""
 
     Answer = Nothing
-
-    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Any]:
-        """The client's own parameters, and its labels; nothing leaves."""
-        return super().reply(client, ask, settings, round_no)[0], Nothing()
 
 
 def _own_shares(shares: Array, k: int) -> Array:

@@ -15,7 +15,7 @@ from ...mixture.bounds import impossible_sums, limited
 from ...mixture.pooling import Pool, added, pooled, pulls, weighted
 from ...mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
 from ...privacy.rules import MixtureSums
-from ...settings import EM_ROUNDS, EM_TOL, Settings
+from ...settings import EM_ROUNDS, Settings
 from ..base import RESTARTS, Answers, Array, Content, Phase, above, array, entries, how_many, pack
 from ..state import RoundReport, become, heard, noted, reached, row_weights
 from .opening import SAMPLE, sampled
@@ -204,12 +204,12 @@ def known_parameters(
 
 def statistics_of(client: Tallied, keep: Array) -> list[Statistics]:
     """What the client kept of its last E-step, for the starts with these numbers."""
-    counts, sums, tallies, shifts = client.counts, client.sums, client.tallies, client.shifts
     place = {int(number): s for s, number in enumerate(client.starts)}
     gone = [int(number) for number in keep if int(number) not in place]
     if gone:
         raise RefusedError(f"start {gone[0]} of the mixture is not one of those that went on")
-    return [Statistics(counts[s], sums[s], tallies[s], shifts[s]) for s in (place[int(number)] for number in keep)]
+    places = [place[int(number)] for number in keep]
+    return [Statistics(client.counts[s], client.sums[s], client.tallies[s], client.shifts[s]) for s in places]
 
 
 def pool_of(settings: Settings) -> Pool:
@@ -268,23 +268,6 @@ def _for_all(client_ids: tuple[str, ...], some: list[str], influence: Array) -> 
     found = np.zeros((len(client_ids), len(client_ids)))
     found[np.ix_(place, place)] = influence
     return found
-
-
-def em_stops(history: Any, settings: Settings) -> tuple[bool, str] | None:
-    """A likelihood that hardly changes any more, or all rounds done."""
-    rounds, most = len(history), EM_ROUNDS * settings.max_iter
-    tol = EM_TOL * settings.tol
-    if rounds > max(COMPARED) + 2 and tol:
-        change = abs(history[-1].objective - history[-2].objective)
-        if change < tol * max(1.0, abs(history[-1].objective)):
-            return True, f"log-likelihood per row changed by less than {tol:g} after {rounds} rounds"
-    if rounds >= most:
-        change = abs(history[-1].objective - history[-2].objective) if rounds > 1 else float("inf")
-        return (
-            False,
-            f"{most} rounds of the mixture done (4 max_iter); log-likelihood per row still changed by {change:.1e}",
-        )
-    return None
 
 
 EM = _EM()

@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...models import MixtureModel
-from ...settings import Settings
+from ...settings import EM_ROUNDS, EM_TOL, Settings
 from ..base import Phase
 from ..graph.view import GraphView, known
 from ..state import ClientState, become
 from ..units import MOMENTS, RESCALE
 from .conclude import CONCLUDE
-from .em import EM, em_stops
+from .em import COMPARED, EM
 from .opening import AXES, COORDINATES, SEED
 from .state import Counted, MixtureServer, Reading, Tallied
 
@@ -39,8 +39,17 @@ class MixtureView(GraphView):
     view: str | None = "mixture"
 
     def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
-        """A likelihood that hardly changes, or all rounds done."""
-        return em_stops(history, settings)
+        """A likelihood that hardly changes any more, or all rounds done."""
+        rounds, most, tol = len(history), EM_ROUNDS * settings.max_iter, EM_TOL * settings.tol
+        last = history[-1].objective if rounds else float("inf")
+        change = abs(last - history[-2].objective) if rounds > 1 else float("inf")
+        if rounds > max(COMPARED) + 2 and change < tol * max(1.0, abs(last)):
+            return True, f"log-likelihood per row changed by less than {tol:g} after {rounds} rounds"
+        if rounds >= most:
+            return False, (
+                f"{most} rounds of the mixture done (4 max_iter); log-likelihood per row still changed by {change:.1e}"
+            )
+        return None
 
     def restored(self, client: ClientState, round_no: int, arrays: Mapping[str, Any]) -> Any:
         """The client as it was after a round; it reads its rows as a mixture if it did."""
