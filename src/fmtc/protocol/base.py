@@ -252,11 +252,8 @@ class Summed(dict[str, Any]):
     """Answers of clients of which only the sum is known: one entry, and how many were added."""
 
     def __init__(self, total: Any, count: int):
-        super().__init__({TOTAL: total})
+        super().__init__({"*": total})  # nobody said it alone
         self.count = count
-
-
-TOTAL = "*"  # who "says" what nobody said alone: the sum over all clients
 
 
 def how_many(answers: Mapping[str, Any]) -> int:
@@ -332,12 +329,10 @@ def _wrong_array(value: Any, entry: Entry, sizes: dict[str, int]) -> str | None:
 
 
 def dropped(phase: Phase, server: Any, answers: Mapping[str, Any], settings: Any) -> dict[str, str]:
-    """Answers that the server must not use, by client, with one sentence each; of sums over clients, none.
+    """Answers that the server must not use, by client, with one sentence each.
 
     Whether an answer has the declared form, its sender and its transport have checked. A hostile sender does not check.
     """
-    if TOTAL in answers:
-        return {}
     found = {}
     for cid, answer in answers.items():
         for name, value in pack(answer).items():

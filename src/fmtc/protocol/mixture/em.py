@@ -170,6 +170,11 @@ def impossible_round(
     mixture: Mixture, answer: Answer, levels: tuple[int, ...] = (), told: tuple[int, ...] = ()
 ) -> str | None:
     """Why no rows can give these sums; `told`: how many rows there may be."""
+    r = mixture.means.shape[2]
+    for name, size in (("scatter", r * (r + 1) // 2), ("level_weights", len(levels)), ("levels", sum(levels))):
+        value = getattr(answer, name)
+        if (0 if value is None else value.shape[-1]) != size:
+            return f"has {name} of another size than {size}"
     every = (impossible_sums(sums, mixture.common(s), levels, told) for s, sums in enumerate(_unpacked(answer)))
     return next((why for why in every if why is not None), None)
 
