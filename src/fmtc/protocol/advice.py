@@ -9,7 +9,7 @@ spectrum  eigenvalues and large parts of each client's graph
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -93,10 +93,10 @@ def advice_settings(settings: Settings, k_range: tuple[int, int] | None) -> Advi
             "the search for a number of clusters shows the server what each silo alone has found, which privacy "
             "forbids: give n_clusters as a number"
         )
-    own = {f.name: getattr(settings, f.name) for f in fields(Settings)}
     low, high = k_range or (2, MOST)
-    lowest = {"n_clusters": high, "lowest": low, "fixed": k_range is not None}
-    return AdviceSettings(**own | lowest | {"view": "graph", "lift": False})
+    return become(
+        settings, AdviceSettings, n_clusters=high, lowest=low, fixed=k_range is not None, view="graph", lift=False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

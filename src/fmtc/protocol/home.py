@@ -81,9 +81,9 @@ def chosen_and_calibrated(
 
     Whether it compares models, its settings decide, and where they leave it open, what the server has `asked`.
     """
-    if not client.on_trial and (settings.exit is True or (settings.exit == "auto" and asked)):
-        client = chosen(client, settings)
     silo = Silo(client.client_id, client.k, replace(settings, view=client.model.kind), client.device)
+    if not client.on_trial and (settings.exit is True or (settings.exit == "auto" and asked)):
+        client = chosen(client, replace(silo, graph=getattr(client, "graph", None)))
     client = replace(client, home=Home(silo, None if client.choice == ALONE else common))
     if client.on_trial or not settings.calibrate:
         return client
@@ -95,18 +95,16 @@ def chosen_and_calibrated(
     return replace(client, model=replace(client.model, calibration=found))
 
 
-def chosen(client: Any, settings: Settings) -> Any:
+def chosen(client: Any, silo: Silo) -> Any:
     """The client with the common model, or with its own where the common one keeps clearly fewer neighbours together.
 
     Clusters of its own take the numbers of the common ones that they share most rows with.
     """
-    graph = getattr(client, "graph", None)
-    silo = Silo(client.client_id, client.k, replace(settings, view=client.model.kind), client.device, graph)
     try:
         alone = refit(silo, None, client.X)
     except DataError:  # its rows alone cannot be clustered
         return replace(client, choice=FEDERATED)
-    rows = some_rows(len(client.labels), ROWS, settings.seed, client.client_id, "exit")
+    rows = some_rows(len(client.labels), ROWS, silo.settings.seed, client.client_id, "exit")
     points = alone.model.scaled(client.X[rows])
     if closed_share(points, client.labels[rows]) >= KEEP * closed_share(points, alone.labels[rows]):
         return replace(client, choice=FEDERATED)
