@@ -14,10 +14,10 @@ from fmtc.protocol.auto import PROBE
 from fmtc.protocol.base import Nothing, dropped, pack
 from fmtc.protocol.choice import MIN_ENTROPY, MIN_GAIN
 from fmtc.protocol.method import view_method
-from fmtc.protocol.mixture.conclude import CONCLUDE
 from fmtc.protocol.mixture.em import EM, statistics_of
 from fmtc.protocol.mixture.opening import AXES, COORDINATES, SEED, SEED_STEPS, n_axes
 from fmtc.protocol.mixture.state import MixtureServer, Seeding
+from fmtc.protocol.mixture.view import CONCLUDE
 from fmtc.protocol.state import ServerState
 from fmtc.protocol.units import MOMENTS, RESCALE
 from fmtc.runtime.driver import run

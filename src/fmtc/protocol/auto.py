@@ -22,8 +22,8 @@ from .base import Answers, Array, Content, Phase, how_many, number
 from .graph.view import METHOD as GRAPH
 from .graph.view import GraphView
 from .home import closed_share
-from .mixture.conclude import CONCLUDE
 from .mixture.state import Counted, MixtureServer
+from .mixture.view import CONCLUDE
 from .mixture.view import METHOD as MIXTURE
 from .state import ClientState, ServerState, reached, some_rows
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from ..settings import Settings
-from .state import ServerState
+from .state import Server, ServerState
 
 GRAPH, MIXTURE = "graph", "mixture"
 FEWEST_ROWS = 10  # of a silo for each cluster: with fewer, many columns are left to the graph view
 MIN_GAIN = 0.05  # of neighbours in the same cluster, beyond chance, by which a mixture of many columns must be better
 MIN_ENTROPY = 0.65  # of its clusters, as a part of that of even ones: one giant cluster agrees with itself
-
-Server = TypeVar("Server", bound=ServerState)
 
 
 def by_columns(server: Server, settings: Settings) -> Server:

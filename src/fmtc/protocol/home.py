@@ -69,9 +69,14 @@ def closed_share(X: Any, labels: np.ndarray, n_neighbors: int = NEIGHBORS) -> fl
     >>> closed_share(X, np.repeat([0, 1], 10)), closed_share(X, np.zeros(20, int))
     (1.0, 0.0)
     """
+    return beyond_chance(1 - cut_share(X, labels, n_neighbors), labels)
+
+
+def beyond_chance(share: float, labels: np.ndarray) -> float:
+    """A share of pairs of rows in the same cluster, less what cluster sizes alone give; 1 where all pairs are."""
     sizes = np.bincount(labels) / len(labels)
     chance = float((sizes**2).sum())
-    return (1 - cut_share(X, labels, n_neighbors) - chance) / max(1 - chance, 1e-9)
+    return (share - chance) / max(1 - chance, 1e-9)
 
 
 def chosen_and_calibrated(
