@@ -122,6 +122,16 @@ def test_masks_that_do_not_cancel_are_noticed():
         opened(TOY.inner, sealed | {"c": replace(sealed["c"], layout=json.dumps([["A", [3, 4]], ["n", []]]))})
 
 
+@pytest.mark.parametrize(
+    "shape",
+    ["[Infinity, 1]", "[1e300, 1]", f"[{10**30}, 1]", f"[{2**40}, {2**40}]", "[-1, 4]", '"ab"', "4", "[" * 10**5],
+)
+def test_a_layout_of_impossible_sizes_is_refused_as_any_other(shape):
+    words = np.zeros(TOY.inner.limbs, np.uint64)
+    with pytest.raises(RefusedError):
+        TOY.check_answer(Masked(words=words, layout=f'[["A", {shape}], ["n", []]]'), Nothing(), {})
+
+
 def test_a_number_too_large_for_the_sum_is_refused_and_one_below_is_not():
     bound = 2.0 ** (62 - 40) / 5
     ok, large = (Toy.Answer(A=np.full((1, 1), factor * bound), n=0) for factor in (0.999, 1.001))

@@ -16,6 +16,7 @@ from fmtc.errors import RefusedError, TrustError
 from fmtc.privacy.rules import Rules
 from fmtc.protocol.base import (
     DTYPES,
+    LETTERS,
     Failure,
     Message,
     Nothing,
@@ -139,6 +140,7 @@ def test_every_field_says_what_it_is_and_what_it_tells(phase, side, name):
     assert entry.size
     if entry.shape is not None:
         assert entry.kind in DTYPES
+        assert {letter for letter in entry.shape if not letter.isdigit()} <= set(LETTERS)
 
 
 def test_names_of_phases_differ():

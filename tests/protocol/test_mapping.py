@@ -15,7 +15,7 @@ from fmtc.protocol.base import Nothing
 from fmtc.protocol.common import END, heard, told
 from fmtc.protocol.graph.number import NUMBER, Presence
 from fmtc.protocol.method import method_of, view_method
-from fmtc.protocol.mixture.conclude import CONCLUDE
+from fmtc.protocol.mixture.view import CONCLUDE
 from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
 

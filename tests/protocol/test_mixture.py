@@ -11,13 +11,13 @@ from fmtc import FMTC
 from fmtc.errors import DataError, RefusedError
 from fmtc.mixture.starts import CATEGORY_WEIGHT, is_centred
 from fmtc.protocol.auto import PROBE
-from fmtc.protocol.base import Nothing, pack
+from fmtc.protocol.base import Nothing, dropped, pack
 from fmtc.protocol.choice import MIN_ENTROPY, MIN_GAIN
 from fmtc.protocol.method import view_method
-from fmtc.protocol.mixture.conclude import CONCLUDE
 from fmtc.protocol.mixture.em import EM, statistics_of
 from fmtc.protocol.mixture.opening import AXES, COORDINATES, SEED, SEED_STEPS, n_axes
 from fmtc.protocol.mixture.state import MixtureServer, Seeding
+from fmtc.protocol.mixture.view import CONCLUDE
 from fmtc.protocol.state import ServerState
 from fmtc.protocol.units import MOMENTS, RESCALE
 from fmtc.runtime.driver import run
@@ -395,6 +395,27 @@ def test_rounds_end_where_the_likelihood_hardly_changes_and_say_so():
     short = FMTC(3, view="mixture", max_iter=2, random_state=0).fit(PLAIN)
     assert (short.n_iter_, short.converged_) == (8, False)
     assert "8 rounds of the mixture done" in short.run_.stopped_because
+
+
+def test_answers_of_other_shapes_than_the_tables_are_dropped_and_do_not_end_the_run():
+    """Sizes that only the server knows are not those of a declaration."""
+    table = "categories and missing cells"
+    game = game_of(table).before(COORDINATES)
+    said = game.ask(COORDINATES)["a"]
+    short = {name: value[..., :-1] for name, value in pack(said).items() if isinstance(value, np.ndarray)}
+    short |= {name: short[name][:-1] for name in ("within", "between")}
+    game = game_of(table).before(EM)
+    found, cut = game.ask(EM)["a"], lambda name: {name: getattr(found, name)[..., :-1]}
+    wrong = [cut("scatter"), cut("level_weights"), {"level_weights": None}, {"levels": None, "level_weights": None}]
+    cases = [(EM, game.server, replace(found, **change)) for change in wrong]
+    for phase, server, answer in [
+        *cases,
+        (COORDINATES, game_of(table).before(COORDINATES).server, replace(said, **short)),
+    ]:
+        phase.check_answer(answer, Nothing(), {})
+        why = dropped(phase, server, {"*": answer}, game.settings)  # a silo may have any name
+        assert "has" in why["*"]
+    assert not dropped(EM, game.server, {"a": found}, game.settings)
 
 
 # ------------------------------------------------------------------------------------------------------------- the end

@@ -9,7 +9,7 @@ spectrum  eigenvalues and large parts of each client's graph
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,11 @@ from ..kernels.embedding import spectral_start
 from ..kernels.graph import build_graph, large_parts
 from ..privacy.protection import Protection
 from ..settings import Settings
-from .base import Answers, Array, Content, Phase, Weights, above, array, number
+from .base import Answers, Array, Content, Phase, above, array, number
 from .graph.opening import Hello
 from .graph.state import GraphServer
 from .graph.view import GraphView
-from .state import ClientState, ServerState, become, open_client, some_rows, stream, with_rows
+from .state import ClientState, become, open_client, some_rows, stream, with_rows
 from .units import MOMENTS, RESCALE
 
 ROWS = 1200  # of a client that are looked at, at most
@@ -92,18 +92,10 @@ def advice_settings(settings: Settings, k_range: tuple[int, int] | None) -> Advi
             "the search for a number of clusters shows the server what each silo alone has found, which privacy "
             "forbids: give n_clusters as a number"
         )
-    own = {f.name: getattr(settings, f.name) for f in fields(Settings)}
     low, high = k_range or (2, MOST)
-    lowest = {"n_clusters": high, "lowest": low, "fixed": k_range is not None}
-    return AdviceSettings(**own | lowest | {"view": "graph", "lift": False})
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdviceClient(ClientState):
-    """A client that has looked at its graph."""
-
-    ks: Array  # v
-    eigenvalues: Array  # e
+    return become(
+        settings, AdviceSettings, n_clusters=high, lowest=low, fixed=k_range is not None, view="graph", lift=False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +145,7 @@ def compared(sizes: Mapping[str, int], settings: AdviceSettings) -> tuple[int, .
 
 
 def _are_numbers(ks: Any, sizes: Mapping[str, int]) -> str | None:
-    right = len(ks) and ks[0] >= 2 and (np.diff(ks.astype(np.int64)) > 0).all() and ks[-1] < sizes.get("e", np.inf)
+    right = len(ks) and ks[0] >= 2 and (np.diff(ks.astype(np.int64)) > 0).all()
     return None if right else "does not name numbers of clusters, in order"
 
 
@@ -163,6 +155,7 @@ class Spectrum(Phase):
     name = "spectrum"
     doing = "looking at its graph"
     protect = Protection("Eigenvalues and a count, of the whole graph.")
+    pure = True
     threads = True
     concludes = True
 
@@ -190,7 +183,7 @@ class Spectrum(Phase):
         """The numbers of clusters."""
         return self.Ask(ks=np.array(server.ks, np.int64))
 
-    def reply(self, client: ClientState, ask: Any, settings: AdviceSettings, round_no: int) -> tuple[AdviceClient, Any]:
+    def reply(self, client: ClientState, ask: Any, settings: AdviceSettings, round_no: int) -> tuple[ClientState, Any]:
         """The graph, its lowest eigenvalues and its large parts."""
         cid, ks = client.client_id, tuple(int(k) for k in ask.ks)
         rows = with_rows(client, settings).rows
@@ -202,8 +195,7 @@ class Spectrum(Phase):
         F = spectral_start(graph, ks[-1] + 1, stream(settings.seed, cid, "start"))
         lam = np.einsum("ij,ij->j", F, graph.to_client_order(graph.laplacian @ graph.to_graph_order(F)))
         lam = np.maximum.accumulate(np.clip(lam, 0.0, 2.0).astype(np.float64))
-        found = become(client, AdviceClient, ks=np.array(ks), eigenvalues=lam)
-        return found, self.Answer(eigenvalues=lam, parts=large_parts(rows.X, settings.n_neighbors))
+        return client, self.Answer(eigenvalues=lam, parts=large_parts(rows.X, settings.n_neighbors))
 
     def impossible(self, server: AdviceServer, client_id: str, answer: Any, settings: Any) -> str | None:
         """Eigenvalues that no normalised Laplacian has, and others than asked for."""
@@ -242,22 +234,6 @@ class AdviceMethod(GraphView):
         """A client at rest."""
         few = replace(settings, n_clusters=2, lowest=2, fixed=False)  # whether rows are enough, the server says
         return replace(open_client(client_id, X, few, device), k=settings.n_clusters, on_trial=True)
-
-    def open_server(self, client_ids: Sequence[str], settings: Settings, weights: Weights) -> ServerState:
-        """The server before the first message; all clients count alike."""
-        return super().open_server(client_ids, settings, None)
-
-    def known_sizes(self, client_id: str, settings: Settings) -> dict[str, int]:
-        """Nothing: the numbers of rows decide."""
-        return {}
-
-    def sizes(self, client: Any, settings: Settings) -> dict[str, int]:
-        """Columns, and what the client has found so far."""
-        found = super().sizes(client, settings)
-        del found["k"]
-        if isinstance(client, AdviceClient):
-            found |= {"e": len(client.eigenvalues), "v": len(client.ks)}
-        return found
 
     def common(self, server: Any) -> dict[str, Any]:
         """Evidence of all clients, in their order: what `fmtc.advice.advice_of` reads."""

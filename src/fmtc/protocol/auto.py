@@ -19,12 +19,11 @@ from ..refit import Silo, refit
 from ..settings import Settings
 from . import choice
 from .base import Answers, Array, Content, Phase, how_many, number
-from .choice import by_answers
 from .graph.view import METHOD as GRAPH
 from .graph.view import GraphView
 from .home import closed_share
-from .mixture.conclude import CONCLUDE
 from .mixture.state import Counted, MixtureServer
+from .mixture.view import CONCLUDE
 from .mixture.view import METHOD as MIXTURE
 from .state import ClientState, ServerState, reached, some_rows
 
@@ -98,7 +97,9 @@ class Probe(Phase):
 
     def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> ServerState:
         """Decide."""
-        return by_answers(server, [answers[cid] for cid in sorted(answers)], how_many(answers), settings)
+        said = [answers[cid] for cid in sorted(answers)]
+        view, why = choice.by_answers(server, said, how_many(answers), settings)
+        return replace(server, view=view, why=why)
 
 
 def _looked_at(client: Counted, settings: Settings, limit: int) -> Array:

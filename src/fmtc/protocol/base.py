@@ -45,7 +45,7 @@ LETTERS = {  # in the shapes of fields
     "d": "columns that the model uses",
     "c": "columns that are kept",
     "k": "clusters of the silo",
-    "K": "concepts: clusters of all silos",
+    "K": "clusters of all silos",
     "f": "findings about columns",
     "p": "coordinates of a start: numbers, then levels of categories",
     "r": "coordinates of the mixture",
@@ -54,7 +54,10 @@ LETTERS = {  # in the shapes of fields
     "l": "levels of all categories",
     "s": "starts that are still compared",
     "w": "words of 64 bits",
-    "b": "bytes",
+    "b": "bytes of certificates",
+    "u": "bytes of signatures",
+    "t": "numbers that are added up",
+    "a": "anchors, or clusters of a private mixture",
     "m": "silos",
     "g": "frames that are compared",
     "e": "eigenvalues: one more than the largest number of clusters that is compared",
@@ -252,11 +255,8 @@ class Summed(dict[str, Any]):
     """Answers of clients of which only the sum is known: one entry, and how many were added."""
 
     def __init__(self, total: Any, count: int):
-        super().__init__({TOTAL: total})
+        super().__init__({"*": total})  # nobody said it alone
         self.count = count
-
-
-TOTAL = "*"  # who "says" what nobody said alone: the sum over all clients
 
 
 def how_many(answers: Mapping[str, Any]) -> int:
@@ -332,12 +332,10 @@ def _wrong_array(value: Any, entry: Entry, sizes: dict[str, int]) -> str | None:
 
 
 def dropped(phase: Phase, server: Any, answers: Mapping[str, Any], settings: Any) -> dict[str, str]:
-    """Answers that the server must not use, by client, with one sentence each; of sums over clients, none.
+    """Answers that the server must not use, by client, with one sentence each.
 
     Whether an answer has the declared form, its sender and its transport have checked. A hostile sender does not check.
     """
-    if TOTAL in answers:
-        return {}
     found = {}
     for cid, answer in answers.items():
         for name, value in pack(answer).items():
@@ -462,9 +460,7 @@ def sent(phases: Iterable[Phase], totals: Iterable[Any]) -> list[dict[str, Any]]
             known[phase.name, "words"] = replace(known[phase.name, "words"], what=f"{whole}: masked, to be added up")
     rows = []
     for total in totals:
-        entry = known.get((total.phase, total.field))
-        if total.field == "error":
-            entry = entries(Failure)["error"]
+        entry = entries(Failure)["error"] if total.field == "error" else known.get((total.phase, total.field))
         rows.append(
             {
                 "phase": total.phase,

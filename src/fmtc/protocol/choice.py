@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from ..settings import Settings
-from .state import ServerState
+from .state import Server, ServerState
 
 GRAPH, MIXTURE = "graph", "mixture"
 FEWEST_ROWS = 10  # of a silo for each cluster: with fewer, many columns are left to the graph view
 MIN_GAIN = 0.05  # of neighbours in the same cluster, beyond chance, by which a mixture of many columns must be better
 MIN_ENTROPY = 0.65  # of its clusters, as a part of that of even ones: one giant cluster agrees with itself
-
-Server = TypeVar("Server", bound=ServerState)
 
 
 def by_columns(server: Server, settings: Settings) -> Server:
@@ -34,18 +32,14 @@ def by_columns(server: Server, settings: Settings) -> Server:
     return replace(server, view=MIXTURE, why=f"a table of {d} columns")
 
 
-def by_answers(server: Server, said: Sequence[Any], m: int, settings: Settings) -> Server:
-    """The server with its view, from what m silos have found when they compared both."""
-    view, why = _verdict(server, said, m, _columns(server, settings))
-    return replace(server, view=view, why=why)
-
-
 def _columns(server: ServerState, settings: Settings) -> int:
     """Columns of the table, a category as one."""
     return len(settings.levels) if settings.has_categories else server.n_features
 
 
-def _verdict(server: ServerState, said: Sequence[Any], m: int, d: int) -> tuple[str, str]:
+def by_answers(server: ServerState, said: Sequence[Any], m: int, settings: Settings) -> tuple[str, str]:
+    """The view, and why, from what m silos have found when they compared both."""
+    d = _columns(server, settings)
     if not server.wide:
         seen = sum(answer.shapes for answer in said)
         if 2 * seen >= m:

@@ -151,7 +151,7 @@ VERDICT = Verdict()
 # ------------------------------------------------------------------------------------------------------------------ end
 
 
-WHEN = "where the server has compared the silos' concepts"
+WHEN = "where the server has compared the silos' clusters"
 
 
 LACKS = len(FLAGS)  # in place of the number of a flag: the silo lacks the concept
@@ -188,11 +188,11 @@ class End(Phase):
 
         converged: bool = number("whether the residuals fell below the tolerance", "Nothing else.", kind="flag")
         cosine: Array | None = array(
-            "K", "how alike the silo's clusters are to those of the same concepts elsewhere, as a cosine",
+            "K", "how alike the silo's clusters are to the same clusters elsewhere, as a cosine",
             "Whether other silos have what this one has.", when=WHEN,
         )  # fmt: skip
         flags: Array | None = array(
-            "K", "0 matched, 1 unsure, 2 unique to this silo, 3 a concept that it lacks", "As `cosine`.",
+            "K", "0 matched, 1 unsure, 2 unique to this silo, 3 a cluster that it lacks", "As `cosine`.",
             kind="uint8", when=WHEN,
         )  # fmt: skip
         held: bool | None = number(

@@ -69,9 +69,14 @@ def closed_share(X: Any, labels: np.ndarray, n_neighbors: int = NEIGHBORS) -> fl
     >>> closed_share(X, np.repeat([0, 1], 10)), closed_share(X, np.zeros(20, int))
     (1.0, 0.0)
     """
+    return beyond_chance(1 - cut_share(X, labels, n_neighbors), labels)
+
+
+def beyond_chance(share: float, labels: np.ndarray) -> float:
+    """A share of pairs of rows in the same cluster, less what cluster sizes alone give; 1 where all pairs are."""
     sizes = np.bincount(labels) / len(labels)
     chance = float((sizes**2).sum())
-    return (1 - cut_share(X, labels, n_neighbors) - chance) / max(1 - chance, 1e-9)
+    return (share - chance) / max(1 - chance, 1e-9)
 
 
 def chosen_and_calibrated(
@@ -81,9 +86,9 @@ def chosen_and_calibrated(
 
     Whether it compares models, its settings decide, and where they leave it open, what the server has `asked`.
     """
-    if not client.on_trial and (settings.exit is True or (settings.exit == "auto" and asked)):
-        client = chosen(client, settings)
     silo = Silo(client.client_id, client.k, replace(settings, view=client.model.kind), client.device)
+    if not client.on_trial and (settings.exit is True or (settings.exit == "auto" and asked)):
+        client = chosen(client, replace(silo, graph=getattr(client, "graph", None)))
     client = replace(client, home=Home(silo, None if client.choice == ALONE else common))
     if client.on_trial or not settings.calibrate:
         return client
@@ -95,18 +100,16 @@ def chosen_and_calibrated(
     return replace(client, model=replace(client.model, calibration=found))
 
 
-def chosen(client: Any, settings: Settings) -> Any:
+def chosen(client: Any, silo: Silo) -> Any:
     """The client with the common model, or with its own where the common one keeps clearly fewer neighbours together.
 
     Clusters of its own take the numbers of the common ones that they share most rows with.
     """
-    graph = getattr(client, "graph", None)
-    silo = Silo(client.client_id, client.k, replace(settings, view=client.model.kind), client.device, graph)
     try:
         alone = refit(silo, None, client.X)
     except DataError:  # its rows alone cannot be clustered
         return replace(client, choice=FEDERATED)
-    rows = some_rows(len(client.labels), ROWS, settings.seed, client.client_id, "exit")
+    rows = some_rows(len(client.labels), ROWS, silo.settings.seed, client.client_id, "exit")
     points = alone.model.scaled(client.X[rows])
     if closed_share(points, client.labels[rows]) >= KEEP * closed_share(points, alone.labels[rows]):
         return replace(client, choice=FEDERATED)

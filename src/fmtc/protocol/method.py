@@ -111,7 +111,7 @@ class Method:
 
     def without(self, server: Any, absent: set[str]) -> Any:
         """The server without some clients, before the first round is done."""
-        raise NotImplementedError
+        return replace(server, client_ids=tuple(cid for cid in server.client_ids if cid not in absent))
 
     def restored(self, client: Any, round_no: int, arrays: Mapping[str, Any]) -> Any:
         """The client as it was after a round, from its fields named in `saved`; those that were not there yet: None."""

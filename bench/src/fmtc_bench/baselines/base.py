@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
 from math import isfinite
 from numbers import Integral, Real
@@ -312,10 +312,6 @@ class FederatedMethod(Method):
         if weights is not None:
             raise ValueError(f"{self.name} gives all silos the same weight; leave silo_weights out")
         return self.server_type(tuple(sorted(client_ids)))
-
-    def without(self, server: Any, absent: set[str]) -> Any:
-        """The server without some clients, before the first round is done."""
-        return replace(server, client_ids=tuple(cid for cid in server.client_ids if cid not in absent))
 
     def sizes(self, client: Any, settings: Any) -> dict[str, int]:
         """Features (d) and clusters (k)."""

@@ -225,13 +225,13 @@ class Numbers(Content):
     """Which clusters are the same."""
 
     order: Array | None = array(
-        "K", "the silo's cluster that takes each common number, -1 for a concept that it lacks",
+        "K", "the silo's cluster that takes each common number, -1 for a cluster that it lacks",
         "How its order of cluster sizes compares with that of the others.", kind="int", when="without `privacy`",
         check=is_partial_order,
     )  # fmt: skip
     partial: bool | None = number(
-        "whether silos lack concepts: axes of projections are then concepts", "That a silo lacks one.",
-        kind="flag", when="where silos lack concepts",
+        "whether silos lack clusters; axes of projections are then the clusters of all silos", "That a silo lacks one.",
+        kind="flag", when="where silos lack clusters",
     )  # fmt: skip
     frame: Array | None = array(
         "k k", "common centres, which give each silo's clusters their numbers",

@@ -39,7 +39,7 @@ class Presence(Content):
     """How much of each concept one client has; the last answer of a run that hides nobody's answers."""
 
     shares: Array = array(
-        "K", "share of each concept in the silo's rows, 0 for fewer than `min_share_rows` (5) rows",
+        "K", "share of each cluster in the silo's rows, 0 for fewer than `min_share_rows` (5) rows",
         "Exactly that, for the atlas; small clusters cannot be told from absent ones.", check=_are_parts,
     )  # fmt: skip
 
@@ -47,8 +47,10 @@ class Presence(Content):
 SHARES = Shares("Clusters of few rows look absent.")
 
 
-def present(client: Numbered | Concluded) -> Presence:
-    """The answer of a client that has its labels; the outbox hides small clusters."""
+def present(client: Numbered | Concluded, phase: Phase) -> Presence | Nothing:
+    """The answer of a client that has its labels, if the phase has any; the outbox hides small clusters."""
+    if not phase.releases:
+        return Nothing()
     return Presence(shares=np.bincount(client.labels, minlength=client.model.k) / max(len(client.labels), 1))
 
 
@@ -74,10 +76,10 @@ class Number(Phase):
         """Common numbers, and the mixture's last parameters."""
 
         means: Array | None = array(
-            "1 K r", "common means of the concepts among projections", "As in `settle`.", when="after `settle`"
+            "1 K r", "common means of the clusters among projections", "As in `settle`.", when="after `settle`"
         )
         covariance: Array | None = array("1 r r", "common covariance", "As in `settle`.", when="after `settle`")
-        shares: Array | None = array("1 K", "shares of the concepts", "Nothing: they are equal.", when="after `settle`")
+        shares: Array | None = array("1 K", "shares of the clusters", "Nothing: they are equal.", when="after `settle`")
         spread: Array | None = array("1 K", "1/kappa", "As in `settle`.", when="after `settle`")
         compare: bool | None = COMPARE()
 
@@ -118,7 +120,7 @@ class Number(Phase):
         found = become(client, Numbered, model=model, labels=labels, agreement=agreement, misses=misses)
         common = None if ask.means is None else common_of(ask)
         found = chosen_and_calibrated(found, ask.compare, graph_common(found, common, own.axes), settings)
-        return found, present(found)
+        return found, present(found, self)
 
     def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:
         """Keep who has how much of what, for the atlas."""
@@ -194,13 +196,9 @@ def _mixed(model: GraphModel, own: Clusters, ask: Any, order: Array, settings: S
 
 
 class HomeNumber(Number):
-    """The same where the server may not learn what one client has."""
+    """The same where the server may not learn what one client has: nothing leaves."""
 
     Answer = Nothing
-
-    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Any]:
-        """Take the common numbers; nothing leaves."""
-        return super().reply(client, ask, settings, round_no)[0], Nothing()
 
 
 NUMBER, HOME_NUMBER = Number(), HomeNumber()

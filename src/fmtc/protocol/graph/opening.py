@@ -67,7 +67,7 @@ class Hello(Phase):
             "row give that row's share by subtraction.", check=above(-1e-300),
         )  # fmt: skip
         n_clusters: int | None = number(
-            "number of clusters", "How many of the concepts the silo has.", kind="count",
+            "number of clusters", "How many of the clusters of all silos it has.", kind="count",
             when="where silos have numbers of their own", check=above(0),
         )  # fmt: skip
 
@@ -81,7 +81,7 @@ class Hello(Phase):
     def impossible(self, server: ServerState, client_id: str, answer: Any, settings: Settings) -> str | None:
         """No rows, or more clusters than there are concepts."""
         if (answer.n_clusters or 0) > settings.n_clusters:
-            return f"asks for {answer.n_clusters} clusters, and there are {settings.n_clusters} concepts"
+            return f"asks for {answer.n_clusters} clusters, and all silos together have {settings.n_clusters}"
         return "is of no rows" if answer.n_samples < 1 else None
 
     def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> GraphServer:

@@ -121,14 +121,11 @@ class Proposal(GraphView):
     name = "fmtc-proposal"
     opening = (MOMENTS, RESCALE, HELLO, PREPARE, PROPOSE)
     closing = ()
+    loops: tuple[Phase, ...] = ()
 
     def common(self, server: Any) -> dict[str, Any]:
         """Nothing: there are no rounds."""
         return {}
-
-    def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
-        """At once."""
-        return True, "no rounds were asked for"
 
 
 METHOD, PROPOSAL = GraphView(), Proposal()

@@ -1,1 +1,1 @@
-"""The mixture view: its states, and one file for each phase."""
+"""The mixture view: its states, its phases and the method."""

@@ -15,7 +15,7 @@ from ...mixture.bounds import impossible_sums, limited
 from ...mixture.pooling import Pool, added, pooled, pulls, weighted
 from ...mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
 from ...privacy.rules import MixtureSums
-from ...settings import EM_ROUNDS, EM_TOL, Settings
+from ...settings import EM_ROUNDS, Settings
 from ..base import RESTARTS, Answers, Array, Content, Phase, above, array, entries, how_many, pack
 from ..state import RoundReport, become, heard, noted, reached, row_weights
 from .opening import SAMPLE, sampled
@@ -49,15 +49,15 @@ class Ask(Content):
 
     keep: Array = array("s", "numbers of the starts that go on", "Which starts suit all silos.", kind="int")
     means: Array = array(
-        "s K r", "common means of the concepts",
+        "s K r", "common means of the clusters",
         "Where the clusters of all silos lie; with two silos, roughly the other's.",
     )  # fmt: skip
     covariance: Array = array(
-        "s r r", "common covariance within concepts", "How columns vary together within clusters, over all silos.",
+        "s r r", "common covariance within clusters", "How columns vary together within clusters, over all silos.",
         check=_positive_definite,
     )  # fmt: skip
     shares: Array = array(
-        "s K", "shares of the concepts in all rows", "How common each concept is; with two silos, at the other.",
+        "s K", "shares of the clusters in all rows", "How common each cluster is; with two silos, at the other.",
         check=_are_shares,
     )  # fmt: skip
     spread: Array = array(
@@ -65,7 +65,7 @@ class Ask(Content):
     )
     drift: Array = array("s", "the same for silos as a whole", "How far silos are shifted.", check=above(-1e-300))
     profiles: Array | None = array(
-        "s K l", "shares of the levels of categories in each concept", "As `shares`, for categories.",
+        "s K l", "shares of the levels of categories in each cluster", "As `shares`, for categories.",
         when="where columns are categories", check=above(0),
     )  # fmt: skip
 
@@ -73,11 +73,11 @@ class Ask(Content):
 class Answer(Content):
     """Sums over one client's rows; the server adds them up over clients."""
 
-    counts: Array = array("s K", "rows of each concept", "Exactly that.")
+    counts: Array = array("s K", "rows of each cluster", "Exactly that.")
     weights: Array = array("s K", "1/(1/counts + spread)", "Nothing besides `counts`.")
     means: Array = array(
-        "s K r", "weights times the mean row of each concept, less the silo's shift",
-        "Where the silo's clusters lie; of a concept with one row, that row.",
+        "s K r", "weights times the mean row of each cluster, less the silo's shift",
+        "Where the silo's clusters lie; of a cluster with one row, that row.",
     )  # fmt: skip
     scatter: Array = array(
         "s h", "products of deviations from the silo's means, and of the weighted means",
@@ -89,7 +89,7 @@ class Answer(Content):
     drift: Array = array("s 2", "the silo's part in the estimate of drift", "How far it is shifted as a whole.")
     score: Array = array(
         "s 3", "log-likelihood of the rows less penalties, the same integrated over the silo's means, number of rows",
-        "How well the common concepts suit the silo.",
+        "How well the clusters of all silos suit this one.",
     )  # fmt: skip
     level_weights: Array | None = array(
         "s K q", "as weights, of rows that have the category", "How often categories are missing.",
@@ -97,7 +97,7 @@ class Answer(Content):
     )  # fmt: skip
     levels: Array | None = array(
         "s K l", "those weights times the shares of the levels",
-        "How often each level occurs in the silo's clusters; of a concept with one row, its levels.",
+        "How often each level occurs in the silo's clusters; of a cluster with one row, its levels.",
         when="where columns are categories",
     )  # fmt: skip
 
@@ -170,6 +170,11 @@ def impossible_round(
     mixture: Mixture, answer: Answer, levels: tuple[int, ...] = (), told: tuple[int, ...] = ()
 ) -> str | None:
     """Why no rows can give these sums; `told`: how many rows there may be."""
+    r = mixture.means.shape[2]
+    for name, size in (("scatter", r * (r + 1) // 2), ("level_weights", len(levels)), ("levels", sum(levels))):
+        value = getattr(answer, name)
+        if (0 if value is None else value.shape[-1]) != size:
+            return f"has {name} of another size than {size}"
     every = (impossible_sums(sums, mixture.common(s), levels, told) for s, sums in enumerate(_unpacked(answer)))
     return next((why for why in every if why is not None), None)
 
@@ -204,12 +209,12 @@ def known_parameters(
 
 def statistics_of(client: Tallied, keep: Array) -> list[Statistics]:
     """What the client kept of its last E-step, for the starts with these numbers."""
-    counts, sums, tallies, shifts = client.counts, client.sums, client.tallies, client.shifts
     place = {int(number): s for s, number in enumerate(client.starts)}
     gone = [int(number) for number in keep if int(number) not in place]
     if gone:
         raise RefusedError(f"start {gone[0]} of the mixture is not one of those that went on")
-    return [Statistics(counts[s], sums[s], tallies[s], shifts[s]) for s in (place[int(number)] for number in keep)]
+    places = [place[int(number)] for number in keep]
+    return [Statistics(client.counts[s], client.sums[s], client.tallies[s], client.shifts[s]) for s in places]
 
 
 def pool_of(settings: Settings) -> Pool:
@@ -268,23 +273,6 @@ def _for_all(client_ids: tuple[str, ...], some: list[str], influence: Array) -> 
     found = np.zeros((len(client_ids), len(client_ids)))
     found[np.ix_(place, place)] = influence
     return found
-
-
-def em_stops(history: Any, settings: Settings) -> tuple[bool, str] | None:
-    """A likelihood that hardly changes any more, or all rounds done."""
-    rounds, most = len(history), EM_ROUNDS * settings.max_iter
-    tol = EM_TOL * settings.tol
-    if rounds > max(COMPARED) + 2 and tol:
-        change = abs(history[-1].objective - history[-2].objective)
-        if change < tol * max(1.0, abs(history[-1].objective)):
-            return True, f"log-likelihood per row changed by less than {tol:g} after {rounds} rounds"
-    if rounds >= most:
-        change = abs(history[-1].objective - history[-2].objective) if rounds > 1 else float("inf")
-        return (
-            False,
-            f"{most} rounds of the mixture done (4 max_iter); log-likelihood per row still changed by {change:.1e}",
-        )
-    return None
 
 
 EM = _EM()

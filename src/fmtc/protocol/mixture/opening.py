@@ -209,6 +209,10 @@ class Coordinates(Phase):
         n, told = answer.n_samples, server.told.get(client_id)
         if told is not None and n != told[0]:
             return f"is of {n} rows, and the silo has said that it has {told[0]:g}"
+        axes, _ = axes_of(server)
+        p = server.n_features if axes is None else min(axes.shape[1], n_axes(settings))
+        if len(answer.sums) != p:
+            return f"has {len(answer.sums)} coordinates in place of {p}"
         return bounds.impossible_moments(n, answer.sums, answer.within, answer.fourths, answer.between)
 
     def reduce(self, server: ServerState, answers: Answers, settings: Settings) -> Seeding:

@@ -12,6 +12,7 @@ import numpy as np
 from ...kernels.records import nearest
 from ...linalg.neighbors import nearest_neighbors
 from ..base import Array
+from ..home import beyond_chance
 from .released import weighted_kmeans
 
 PULL = 0.3  # of the public labels, against the own neighbour graph
@@ -76,10 +77,7 @@ def closed(X: Array, labels: Array, judge: Array) -> float:
     """Share of the five nearest other rows in the cluster of a row held back, beyond what cluster sizes alone give."""
     count = min(NEIGHBORS, int((~judge).sum()))
     _, neighbor = nearest_neighbors(X[~judge], count, X[judge])
-    sizes = np.bincount(labels) / len(labels)
-    chance = float((sizes**2).sum())
-    same = (labels[~judge][neighbor] == labels[judge][:, None]).mean()
-    return float((same - chance) / max(1 - chance, 1e-9))
+    return beyond_chance(float((labels[~judge][neighbor] == labels[judge][:, None]).mean()), labels)
 
 
 def explained(X: Array, labels: Array, judge: Array) -> float:

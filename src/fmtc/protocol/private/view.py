@@ -400,10 +400,6 @@ class Anchors(Method):
         refuse_weights(weights)
         return PrivateServer(tuple(sorted(client_ids)), kind=method_kind(settings))
 
-    def without(self, server: PrivateServer, absent: set[str]) -> PrivateServer:
-        """The server without some clients."""
-        return replace(server, client_ids=tuple(cid for cid in server.client_ids if cid not in absent))
-
     def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
         """Columns as they came (D) and in the unit ball (d), clusters (k)."""
         return {"D": client.X.shape[1], "d": box_of(client, settings).width, "k": client.k}

@@ -31,7 +31,7 @@ class MakeCards(Phase):
         key: Array = array("32", "public key for this run only", "Nothing about rows.", kind="uint8")
         certificate: Array = array("b", "the silo's certificate", "Who it is.", kind="uint8")
         signature: Array = array(
-            "a", "of the run, its settings, the silo's name and the key, by the key of the certificate",
+            "u", "of the run, its settings, the silo's name and the key, by the key of the certificate",
             "That the silo itself made the key.", kind="uint8",
         )  # fmt: skip
 
@@ -68,7 +68,7 @@ class Roster(Phase):
         names: str = number("names of the silos, in order", "Who takes part.", kind="word")
         keys: Array = array("m 32", "their keys for this run", "Nothing about rows.", kind="uint8")
         certificates: Array = array("b", "their certificates, one after the other", "Who they are.", kind="uint8")
-        signatures: Array = array("a", "their signatures, one after the other", "Nothing about rows.", kind="uint8")
+        signatures: Array = array("u", "their signatures, one after the other", "Nothing about rows.", kind="uint8")
         lengths: Array = array(
             "m 2", "how long each certificate and each signature is", "Nothing about rows.", kind="int64"
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -99,12 +100,13 @@ def layout_of(answer: Any) -> Layout:
 def read_layout(text: str, phase: Phase) -> Layout:
     """Undo ``json.dumps`` of a layout; refuses fields that the phase does not declare."""
     try:
-        layout = [(str(name), tuple(int(size) for size in shape)) for name, shape in json.loads(text)]
-    except (ValueError, TypeError):
+        layout = [(str(name), tuple(shape)) for name, shape in json.loads(text)]
+    except (ValueError, TypeError, RecursionError):
         raise RefusedError(f"{phase.name}: layout cannot be read") from None
     declared = entries(phase.Answer)
     for name, shape in layout:
-        if name not in declared or len(shape) != len(declared[name].shape or ()) or min(shape, default=1) < 0:
+        sizes = all(type(size) is int and size >= 0 for size in shape)
+        if name not in declared or len(shape) != len(declared[name].shape or ()) or not sizes:
             raise RefusedError(f"{phase.name}: layout names {name!r} of shape {shape}, which is not declared")
     lacking = [name for name, entry in declared.items() if not entry.when and name not in dict(layout)]
     if lacking or len(dict(layout)) < len(layout):
@@ -114,7 +116,7 @@ def read_layout(text: str, phase: Phase) -> Layout:
 
 def n_numbers(layout: Layout) -> int:
     """How many numbers the fields hold."""
-    return sum(int(np.prod(shape, dtype=np.int64)) for _, shape in layout)
+    return sum(prod(shape) for _, shape in layout)
 
 
 def largest(phase: Phase | type[Phase], n_clients: int) -> float:
@@ -172,7 +174,7 @@ def _fields(numbers: Array, layout: Layout, phase: Phase) -> dict[str, Any]:
     """Fields of an answer from the numbers of all of them."""
     declared, place, found = entries(phase.Answer), 0, dict[str, Any]()
     for name, shape in layout:
-        size, kind = int(np.prod(shape, dtype=np.int64)), declared[name].kind
+        size, kind = prod(shape), declared[name].kind
         part, place = numbers[place : place + size].reshape(shape), place + size
         if declared[name].shape is None:
             found[name] = float(part) if kind == "float" else round(float(part))

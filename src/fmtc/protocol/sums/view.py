@@ -23,10 +23,9 @@ from ..graph.finish import SETTLE
 from ..graph.number import HOME_NUMBER
 from ..graph.opening import PREPARE
 from ..graph.view import GraphView, known
-from ..mixture.conclude import HOME_CONCLUDE
 from ..mixture.em import EM
 from ..mixture.opening import AXES, COORDINATES, SEED
-from ..mixture.view import MixtureView
+from ..mixture.view import HOME_CONCLUDE, MixtureView
 from ..state import ServerState, become, refuse_weights
 from ..units import RESCALE, Moments, agreed, agreed_words
 from .cards import CARDS, ROSTER
