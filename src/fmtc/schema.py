@@ -394,13 +394,9 @@ def level_words(cells: pl.Series) -> pl.Series:
     if cells.dtype.is_float():
         whole = cells.is_finite() & (cells == cells.round()) & (cells.abs() < 2**53)
         short = cells.cast(pl.Int64, strict=False).cast(pl.String)
-        return pl.select(
-            pl.when(whole).then(short).otherwise(cells.fill_nan(None).cast(pl.String)).alias("x")
-        ).to_series()
-    words = cells.cast(pl.String).str.strip_chars()
-    words = words.str.replace(r"^([+-]?\d+)\.0+$", "${1}")
-    known = pl.when(words.str.to_lowercase().is_in(MISSING_WORDS)).then(None).otherwise(words)
-    return pl.select(known.alias("x")).to_series()
+        return short.zip_with(whole, cells.fill_nan(None).cast(pl.String))
+    words = cells.cast(pl.String).str.strip_chars().str.replace(r"^([+-]?\d+)\.0+$", "${1}")
+    return words.set(words.str.to_lowercase().is_in(MISSING_WORDS), None)
 
 
 def without_codes(cells: pl.Series, codes: Sequence[str | float]) -> pl.Series:

@@ -41,8 +41,8 @@ DOUBTS = {
     "no name": "a column has no name (perhaps row numbers): give it a name, or omit it{drop_it}",
     "dominant": "{column} is {share:.1f} % of the variance of all columns and decides the clusters alone: give columns "
     "the same weight{scale}, or omit it{drop}",
-    "far": "row {row} has {value:.3g} in {where}, far from all others, and may become a cluster of its own: correct or "
-    "remove it",
+    "far": "row {row} has {value:.3g} in {column}, far from all others, and may become a cluster of its own: correct "
+    "or remove it",
 }
 
 
@@ -72,7 +72,6 @@ def words_of(doubt: Finding, wording: Wording = PARAMETERS) -> str:
         "scale": way("scale", "global"),
         "roles": " or ".join(map(wording.option, ("id_column", "label_column", "silo_column"))),
         "column": called(doubt.column),
-        "where": called(doubt.column),
         "name": name,
     }
     return DOUBTS[doubt.code].format(**{**facts, **doubt.facts})
@@ -95,10 +94,10 @@ def codes_of(found: Sequence[Finding], wording: Wording = PARAMETERS) -> str:
     """
     if not found:
         return ""
-    shown = "{} is {code:g} in {n:,} rows and else from {nearest:g} on"
+    shown = "{} is {value:g} in {n:,} rows and else from {nearest:g} on"
     columns = joined([shown.format(called(one.column), **one.facts) for one in found], "; ")
-    alone = list(dict.fromkeys(one.facts["code"] for one in found if one.facts["alone"]))
-    others = {one.column: one.facts["code"] for one in found if not one.facts["alone"]}
+    alone = list(dict.fromkeys(one.facts["value"] for one in found if one.facts["alone"]))
+    others = {one.column: one.facts["value"] for one in found if not one.facts["alone"]}
     ways = [wording.counted(alone)] if alone else []
     if others:
         ways.append(wording.listed(joined([f"missing = [{code:g}] for {plain(n)!r}" for n, code in others.items()])))

@@ -14,10 +14,10 @@ import scipy.sparse as sp
 
 from ..errors import DataError, nearest_names
 from ..schema import with_numbers, without_codes
-from .annotated import Annotated
 from .formats import line_of, pandas_index, read_file, stem_of
 from .guess import Judged
 from .guess import judge as judge_columns
+from .matrices import Annotated
 from .reading import Reading
 
 Array = np.ndarray

@@ -16,7 +16,7 @@ from ..schema import MANY
 from ..wording import PARAMETERS, Wording
 from .catalogue import codes_of, constants_of, explain, missing_of, plain, words_of
 from .columns import Columns
-from .findings import ERROR, NOTE, Finding
+from .findings import ERROR, Finding
 from .silos import Silo, count_cells
 from .survey import compare_columns
 
@@ -175,7 +175,7 @@ def codes_among(columns: Mapping[str | int, Array], *, zeros: bool = True) -> li
         return all(c in found and found[c][0] == code for c, values in columns.items() if (values == code).any())
 
     return [
-        Finding("", "code", NOTE, name, facts={"code": code, "n": n, "nearest": nearest, "alone": alone(code)})
+        Finding.of_column("code", name, value=code, n=n, nearest=nearest, alone=alone(code))
         for name, (code, n, nearest) in found.items()
     ]
 
