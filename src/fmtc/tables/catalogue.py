@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import joined, listed
@@ -164,19 +165,15 @@ def questions_about(
     for name, asked in judged.questioned().items():
         if asked not in kinds:
             continue
-        omit, divide, leave, keep = (
-            f"{what}{wording.way(option, value, column=name)}"
-            for what, option, value in (
-                ("omit it", "drop", name),
-                ("divide rows by it", "silo_column", name),
-                ("leave it out", "label_column", name),
-                ("keep it", "as_types", f"{judged.guesses[name].kind}:{name}"),
-            )
-        )
-        what, ways = f"does {name!r} name silos?", [omit] if joining else [divide, omit]
+        way = partial(wording.way, column=name)
         if asked == "answer":
-            what, ways = f"is {name!r} the answer?", [leave]
-        *first, last = [*ways, keep] if wording.of_files and not joining else ways
+            what, ways = f"is {name!r} the answer?", [f"leave it out{way('label_column', name)}"]
+        else:
+            divide = [] if joining else [f"divide rows by it{way('silo_column', name)}"]
+            what, ways = f"does {name!r} name silos?", [*divide, f"omit it{way('drop', name)}"]
+        if wording.of_files and not joining:
+            ways.append(f"keep it{way('as_types', f'{judged.guesses[name].kind}:{name}')}")
+        *first, last = ways
         lines.append(f"{what} It is clustered on: {', '.join([*first, f'or {last}'] if first else [last])}")
     return lines
 

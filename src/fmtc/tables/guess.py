@@ -80,7 +80,7 @@ class Judged:
         columns = tuple(
             Column(name, guess.kind, guess.levels, words_missing=guess.words_missing)
             for name, guess in self.guesses.items()
-            if guess.kind in (NUMBER, CATEGORY) and guess.doubt is None
+            if guess.kind in (NUMBER, CATEGORY)
         )
         return Schema(columns, self.id_column or "")
 
@@ -317,9 +317,8 @@ def _is_padded(cells: pl.Series) -> bool:
 def _as_date(words: pl.Series) -> str | None:
     """A word, if nearly all words are dates, in whatever forms."""
     days = words.str.replace(r"[T ]\d{1,2}:\d{2}.*$", "")
-    read = pl.select(
-        pl.coalesce([days.str.to_date(form, strict=False) for form in _DATE_FORMS]).is_not_null()
-    ).to_series()
+    dates = [days.str.to_date(form, strict=False) for form in _DATE_FORMS]
+    read = pl.select(pl.coalesce(dates).is_not_null()).to_series()
     return str(words.filter(read)[0]) if len(read) and read.sum() >= 0.9 * len(read) else None
 
 

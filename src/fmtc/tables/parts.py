@@ -56,17 +56,16 @@ class Part:
         return pl.DataFrame({cells.name: cells for cells in self.frame.get_columns() if cells.name not in others})
 
     @property
-    def ids(self) -> list[str | None] | None:
-        """Identifiers of the rows."""
-        if self.reading.id_column is None:
-            return None if self.given is None else list(self.given)
-        return words_in(self.frame, self.reading.id_column).to_list()
-
-    @property
     def labels(self) -> list[str | None] | None:
         """Known classes of the rows."""
         column = self.reading.label_column
         return None if column is None else names_in(self.frame, column).to_list()
+
+    def ids(self, column: str | None) -> list[str | None] | None:
+        """Identifiers of the rows: of a column or, without one, those that the file itself has."""
+        if column is None:
+            return None if self.given is None else list(self.given)
+        return words_in(self.frame, column).to_list()
 
     def place(self, row: int) -> str:
         """Where a row of this silo stands in its file, in words."""
