@@ -97,7 +97,10 @@ def test_where_a_row_stands(tmp_path):
     assert line_of(path, 0, Reading()) == "line 3 of a.csv"
     path.write_text("1,2\n3,4\n")
     assert line_of(path, 1, Reading(header=False)) == "line 2 of a.csv"
-    assert line_of(tmp_path / "a.parquet", 1, Reading()) == "row 2 of a.parquet"
+    path.write_text('x,note\n1,"no fever,\nno cough"\n\n2,well\n')
+    assert [line_of(path, row, Reading()) for row in (0, 2)] == ["line 2 of a.csv", "line 5 of a.csv"]
+    for name in ("a.parquet", "a.jsonl"):  # where lines may be empty
+        assert line_of(tmp_path / name, 1, Reading()) == f"row 2 of {name}"
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "feather", "ipc"])

@@ -10,7 +10,7 @@ import re
 import zipfile
 from codecs import getincrementaldecoder
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from io import BytesIO, StringIO
 from itertools import islice, pairwise
@@ -119,10 +119,13 @@ def line_of(path: Path, row: int, reading: Reading) -> str:
         Counted from 0.
     reading : Reading
     """
-    suffix, first = suffix_of(path), 1
-    if suffix in SEPARATORS:
-        first += _layout_of(path, _content(path)).n_comments + (reading.header is not False)
-    return f"{'line' if suffix in PACKED else 'row'} {first + row} of {path.name}"
+    if suffix_of(path) in SEPARATORS:
+        content = _content(path)
+        rows = _numbered(content, _layout_of(path, content))
+        with contextlib.suppress(csv.Error):
+            line, _ = next(islice(rows, row + (reading.header is not False), None))
+            return f"line {line} of {path.name}"
+    return f"row {row + 1} of {path.name}"
 
 
 # ----------------------------------------------------------------------------------------------------------------- text
@@ -234,14 +237,22 @@ def _is_row(cells: Sequence[str]) -> bool:
     return not (len(cells) == 1 and numbers[0] in (0, 1))
 
 
-def _ragged(content: bytes, layout: _Layout) -> tuple[int, int] | None:
-    """Number of the first line with too many cells, and their number."""
+def _numbered(content: bytes, layout: _Layout) -> Iterator[tuple[int, list[str]]]:
+    """The header and the rows, each with the number of the line where it begins: cells may hold ends of lines."""
     lines = StringIO(content.decode("utf-8-sig", errors="replace"), newline="")
     reader = csv.reader(islice(lines, layout.n_comments, None), delimiter=layout.separator)
+    line = layout.n_comments + 1
+    for cells in reader:
+        yield line, cells
+        line = layout.n_comments + reader.line_num + 1
+
+
+def _ragged(content: bytes, layout: _Layout) -> tuple[int, int] | None:
+    """Number of the first line with too many cells, and their number."""
     with contextlib.suppress(csv.Error):
-        for row in reader:
-            if len(row) > len(layout.header):
-                return reader.line_num + layout.n_comments, len(row)
+        for line, cells in _numbered(content, layout):
+            if len(cells) > len(layout.header):
+                return line, len(cells)
     return None
 
 
