@@ -8,7 +8,6 @@ import gzip
 import json
 import re
 import zipfile
-from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
@@ -30,6 +29,7 @@ ARROW = (".arrow", ".feather", ".ipc")
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PACKED = (*SEPARATORS, *LINES)  # may be compressed: .csv.gz
 _SAMPLE = 50  # lines that are looked at to tell the separator
+_LOOKED_AT = 2**24  # bytes that these lines are looked for in
 _NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
 _DECIMAL_COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d*),\d*([eE][+-]?\d+)?$"
 _THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
@@ -189,23 +189,27 @@ def _column_names(path: Path, kind: str, cells: Sequence[str], reading: Reading)
 
 def _layout_of(path: Path, content: bytes) -> _Layout:
     """How a text file is laid out, as its first lines show; they decide about the separator if they agree."""
+    end = content.find(b"\n", _LOOKED_AT) + 1  # whole lines, as the header may be longer
     try:
-        text = getincrementaldecoder("utf-8-sig")().decode(content[: 2**20])  # its last sign may be cut
+        text = content[: end or None].decode("utf-8-sig")
     except UnicodeDecodeError:
         raise DataError(f"{path} is not UTF-8 text; save it with that encoding") from None
     lines = list(islice(StringIO(text, newline=""), 20 * _SAMPLE))
     marked = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
     separators = dict.fromkeys((SEPARATORS[suffix_of(path)], *",;\t|"))
-    separator = max(separators, key=lambda one: _rank(_cells(lines[marked:], one)))
+    separator = max(separators, key=lambda one: _rank(lines[marked:], one))
     if marked and _is_header(lines[marked - 1], _cells(lines[marked:], separator), separator):
         marked -= 1
     header = next(iter(_cells(lines[marked:], separator)), [])
     return _Layout(separator, marked, header)
 
 
-def _rank(rows: list[list[str]]) -> tuple[bool, float]:
+def _rank(lines: list[str], separator: str) -> tuple[bool, float]:
     """Whether there is more than one column, and nearly all rows have a cell for each; and the share of numbers."""
-    header, *rows = rows or [[]]
+    try:
+        header, *rows = _cells(lines, separator) or [[]]
+    except csv.Error:  # a whole line of many columns is too long for one cell
+        return False, 0.0
     if len(header) < 2 or not rows or sum(len(row) == len(header) for row in rows) < 0.8 * len(rows):
         return False, 0.0
     cells = [cell for row in rows for cell in row]
@@ -309,7 +313,7 @@ def _read_arrow(path: Path, _: Reading) -> pl.DataFrame:
 def _read_lines(path: Path, _: Reading) -> pl.DataFrame:
     """One JSON object per line; what some lines lack is missing there."""
     lines = []
-    for number, line in enumerate(_content(path).decode("utf-8-sig").splitlines(), start=1):
+    for number, line in enumerate(_content(path).decode("utf-8-sig").split("\n"), start=1):
         if not line.strip():
             continue
         try:
