@@ -70,7 +70,7 @@ def remarks(
     seen = "" if step == 1 else f" (one row in {step} was looked at)"
     some = [replace(silo, X=silo.X[::step]) for silo in silos]
     about = [sentence] if (sentence := codes_of(_codes(some, names), wording)) else []
-    about += _compared(some, names, _UNITS if files else _UNITS[:-1], scaled, accept_units, wording)
+    about += _compared(some, names, scaled, accept_units, wording)
     return [f"{sentence}{seen}" for sentence in about] + far
 
 
@@ -130,12 +130,7 @@ def _far(silos: Sequence[Silo], names: Sequence[str | int], files: bool) -> Iter
 
 
 def _compared(
-    silos: Sequence[Silo],
-    names: Sequence[str | int],
-    codes: Sequence[str],
-    scaled: bool,
-    accept: bool,
-    wording: Wording,
+    silos: Sequence[Silo], names: Sequence[str | int], scaled: bool, accept: bool, wording: Wording
 ) -> list[str]:
     """About a column that outweighs all others, and silos with values like those of another unit or coding.
 
@@ -147,7 +142,7 @@ def _compared(
     columns = {silo.name: Columns(pl.DataFrame(silo.X, schema=called, orient="row")) for silo in silos}
     findings = compare_columns(columns, scaled=scaled, accept_units=accept)
     heavy = [explain([f], f.silo, columns, wording=wording)[0] for f in findings if f.code == "dominant"][:1]
-    findings = [f for f in findings if f.code in codes]
+    findings = [f for f in findings if f.code in (_UNITS if wording.of_files else _UNITS[:-1])]
     stops, notes = (
         [f"{name} {'; '.join(said)}" for name in columns if (said := explain(findings, name, columns, only, wording))]
         for only in (ERROR, None)
