@@ -180,8 +180,8 @@ def questions_about(
 
 def named_rows(names: Sequence[str]) -> str:
     """Columns of numbers that seem to name rows."""
-    seem = "seems" if len(names) == 1 else "seem"
-    return f"{listed(names)} {seem} to name rows, and is clustered on like a measurement: omit such columns"
+    seem = "seems to name rows, and is" if len(names) == 1 else "seem to name rows, and are"
+    return f"{listed(names)} {seem} clustered on like a measurement: omit such columns"
 
 
 # ------------------------------------------------------------------------------------------ differences between silos

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from io import BytesIO, StringIO
-from itertools import islice, pairwise
+from itertools import compress, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -263,12 +263,13 @@ def _ragged(content: bytes, layout: _Layout) -> tuple[int, int] | None:
 def _decimal_points(frame: pl.DataFrame, separator: str) -> pl.DataFrame:
     """Numbers with decimal commas written with points; a column changes if all of its cells with a comma are such."""
     changed = []
-    for column in frame.get_columns():
+    some = frame.select(pl.all().str.contains(",", literal=True).any()).row(0)  # at once: there may be many columns
+    for column in compress(frame.get_columns(), some):
         words = column.str.strip_chars()
         with_comma = words.str.contains(",", literal=True)
         commas = words.filter(with_comma)
         unclear = separator != ";" and commas.str.contains(_THOUSANDS).all()
-        if len(commas) and commas.str.contains(_DECIMAL_COMMA).all() and not unclear:
+        if commas.str.contains(_DECIMAL_COMMA).all() and not unclear:
             points = words.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
             changed.append(words.zip_with(~with_comma.fill_null(False), points))
     return frame.with_columns(changed)
