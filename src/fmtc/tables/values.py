@@ -69,7 +69,8 @@ def remarks(
     step = 1 if files else max(1, -(-sum(silo.X.size for silo in silos) // LOOKED_AT))
     seen = "" if step == 1 else f" (one row in {step} was looked at)"
     some = [replace(silo, X=silo.X[::step]) for silo in silos]
-    about = [sentence] if (sentence := codes_of(_codes(some, names), wording)) else []
+    X = np.concatenate([silo.X for silo in some]).astype(np.float64)
+    about = [sentence] if (sentence := codes_of(_codes(dict(zip(names, X.T, strict=True))), wording)) else []
     about += _compared(some, names, scaled, accept_units, wording)
     return [f"{sentence}{seen}" for sentence in about] + far
 
@@ -109,9 +110,8 @@ def codes_in(columns: Columns, wording: Wording = PARAMETERS) -> str:
     content = columns.content
     if not isinstance(content, pl.DataFrame):
         return ""
-    plain = [c for c in content.get_columns() if c.dtype.is_numeric() and c.name not in columns.categories]
-    found = codes_among({c.name: c.cast(pl.Float64).to_numpy() for c in plain})
-    return codes_of(found, wording)
+    numbers = [c for c in content.get_columns() if c.dtype.is_numeric() and c.name not in columns.categories]
+    return codes_of(_codes({c.name: c.cast(pl.Float64).to_numpy() for c in numbers}), wording)
 
 
 def _is_constant(X: Any) -> Array:
@@ -155,14 +155,10 @@ def _compared(
 # ------------------------------------------------------------------------------------------------------------ codes
 
 
-def _codes(silos: Sequence[Silo], names: Sequence[str | int]) -> list[Finding]:
-    X = np.concatenate([silo.X for silo in silos]).astype(np.float64)
-    lowest = int(np.count_nonzero(np.nanmin(X, axis=0, initial=np.inf) == 0))
-    return codes_among(dict(zip(names, X.T, strict=True)), zeros=lowest < max(_COUNTS, 0.9 * len(names)))
-
-
-def codes_among(columns: Mapping[str | int, Array], *, zeros: bool = True) -> list[Finding]:
-    """Codes for missing values in columns of numbers; with `zeros`, 0 may be one."""
+def _codes(columns: Mapping[Any, Array]) -> list[Finding]:
+    """Codes for missing values in columns of numbers."""
+    lowest = sum(np.nanmin(values, initial=np.inf) == 0 for values in columns.values())
+    zeros = lowest < max(_COUNTS, 0.9 * len(columns))  # whether 0 may be a code
     found = {name: code for name, values in columns.items() if (code := sentinel(values)) is not None}
     found = {name: code for name, code in found.items() if zeros or code[0] != 0}
 
