@@ -392,14 +392,12 @@ def _refuse_tables(X: Any) -> None:
 
 
 def _bad_cell(X: Any) -> str | None:
-    """A sentence about the first cell that is no number or infinite."""
-    if sp.issparse(X):
-        return None
+    """A sentence about the first cell of a dense table that is no number or infinite."""
     try:
         array = np.asarray(X)
     except Exception:
         return None
-    if array.ndim != 2 or not array.size:
+    if array.ndim != 2 or not array.size:  # a sparse matrix is a single object
         return None
     names = [repr(str(name)) for name in X.columns] if _is_frame(X) else list(range(array.shape[1]))
     if array.dtype.kind in "OUS":

@@ -125,7 +125,7 @@ def _lines(columns: Columns) -> Iterator[_Line]:
             yield _sums(content[:, place])
 
 
-def _sums(values: Array, zeros: int = 0) -> tuple[int, int, float, float, int]:
+def _sums(values: Array, zeros: int = 0) -> _Line:
     """Count, missing, mean, squared deviations and negatives of the values and of this many additional zeros."""
     missing = int(np.isnan(values).sum())
     values = values.astype(np.float64)

@@ -47,8 +47,8 @@ def remarks(
     accept_units : bool
         Whether a silo may have most of its columns in other units than the others; otherwise `DataError`.
     wording : Wording
-        For whom. Rows of files are counted from 1. Of others, columns that are below 0 in few silos only are no remark,
-        as they may be centred; and of many rows only some are looked at.
+        For whom. In files, rows are counted from 1. In arrays and data frames, columns that are below 0 in few silos
+        are no remark, as they may be centred, and of many rows only some are looked at.
 
     Examples
     --------
