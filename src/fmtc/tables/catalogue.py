@@ -15,8 +15,8 @@ from ..wording import PARAMETERS, Wording
 from .findings import ALIKE, CONSTANT, ERROR, IDENTIFIER, LIMIT, NAMED, NOTE, Finding, Unit, bounded, nearest_unit
 
 if TYPE_CHECKING:
-    from .columns import Columns
     from .guess import Judged
+    from .parts import Columns
 
 # ------------------------------------------------------------------------------------------------ one column or row
 

@@ -15,9 +15,8 @@ from ..errors import DataError, joined, listed, nearest_names
 from ..schema import Encoded, Schema
 from ..wording import Wording
 from .catalogue import differences, done_with, plain, words_of
-from .columns import Columns
 from .findings import Kind
-from .parts import Part, judged_parts, open_files, words_in
+from .parts import Columns, Part, judged_parts, open_files, words_in
 from .reading import DROP, EM, Reading
 from .text import TextRecipe, hashed_counts
 

@@ -24,8 +24,8 @@ import scipy.sparse as sp
 
 from ..schema import is_number
 from .catalogue import CODES
-from .columns import Columns
 from .findings import ERROR, LIMIT, NOTE, SMALLEST, UNITS, WIDTH, Finding, Kind, Unit, bounded, fold_of
+from .parts import Columns
 
 Array = np.ndarray
 Key = TypeVar("Key")

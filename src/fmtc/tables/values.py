@@ -15,8 +15,8 @@ from ..kernels.scaling import far_row
 from ..schema import MANY
 from ..wording import PARAMETERS, Wording
 from .catalogue import codes_of, constants_of, explain, missing_of, plain, words_of
-from .columns import Columns
 from .findings import ERROR, Finding
+from .parts import Columns
 from .silos import Silo, count_cells
 from .survey import compare_columns
 
