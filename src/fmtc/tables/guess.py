@@ -102,7 +102,6 @@ def row_of(silo: str, row: int) -> str:
 def judge(
     tables: Mapping[str, pl.DataFrame],
     *,
-    names: Sequence[str] | None = None,
     as_types: Mapping[str, str] | None = None,
     index: Sequence[str] = (),
     id_column: str | None = None,
@@ -115,14 +114,12 @@ def judge(
     ----------
     tables : mapping of silo to polars.DataFrame
         Cells may be text.
-    names : sequence of str, optional
-        Columns to look at; all by default.
     as_types : mapping of column to {"number", "category"}, optional
         What was said about columns; it is not questioned.
     index : sequence of str
         Columns that a file declares to be names of rows.
     id_column : str, optional
-        Column that names the rows, which is not among `names`.
+        Column that names the rows, which is not in the tables.
     wanted : sequence of str
         The only features, if there are any: of these, identifiers and constants are taken for numbers.
     place : callable
@@ -139,11 +136,14 @@ def judge(
     """
     as_types = dict(as_types or {})
     kinds = dict.fromkeys(index, IDENTIFIER) | as_types
-    everywhere = dict.fromkeys(name for table in tables.values() for name in table.columns)
-    guesses = {}
-    for name in everywhere if names is None else names:
-        cells = {silo: table.get_column(name).alias("x") for silo, table in tables.items() if name in table.columns}
-        guesses[name] = _known(kinds[name], cells) if name in kinds else _guess(name, cells, place)
+    columns: dict[str, dict[str, pl.Series]] = {}  # by silo
+    for silo, table in tables.items():
+        for column in table.get_columns():
+            columns.setdefault(column.name, {})[silo] = column.alias("x")
+    guesses = {
+        name: _known(kinds[name], cells) if name in kinds else _guess(name, cells, place)
+        for name, cells in columns.items()
+    }
     if id_column is None:
         likely = _names_of_rows(guesses, index)
         id_column = None if likely in wanted else likely

@@ -135,11 +135,9 @@ def _rows_of(part: Part, places: pl.Series) -> Part:
 
 def judged_parts(parts: Mapping[str, Part], reading: Reading) -> Judged:
     """What the columns of tables are, over all silos; `columns` are the only ones to use, if any are given."""
-    everywhere = dict.fromkeys(name for part in parts.values() for name in part.frame.columns)
     index = [name for path in {part.path for part in parts.values()} for name in pandas_index(path)]
     return judge(
-        {name: part.frame for name, part in parts.items()},
-        names=[name for name in everywhere if name not in reading.others],
+        {name: part.plain for name, part in parts.items()},
         as_types=reading.as_types,
         index=[*index, "__index_level_0__"],
         id_column=reading.id_column,
@@ -336,7 +334,8 @@ def _tables(tables: Mapping[str, Part], reading: Reading) -> dict[str, Columns]:
         questions = tuple(questions_about(judged, reading.wording, joining=True))
         return {n: Columns(part.features(), {}, named, questions, part.place) for n, part in tables.items()}
     # a constant column stays where some silo lacks it, which the comparison should find
-    lacking = {c for c in judged.guesses if any(c not in part.frame.columns for part in tables.values())}
+    held = [set(part.frame.columns) for part in tables.values()]
+    lacking = {c for c in judged.guesses if not all(c in own for own in held)}
     for line in done_with(judged, reading.wording, left=lacking):
         warnings.warn(line, UserWarning, stacklevel=3)
     kept = {n for n, v in judged.guesses.items() if v.doubt is not None} | (lacking & set(judged.of_kind(CONSTANT)))
@@ -349,13 +348,14 @@ def _tables(tables: Mapping[str, Part], reading: Reading) -> dict[str, Columns]:
 
 def _encoded(part: Part, names: Sequence[str], schema: Schema) -> Columns:
     """Those of these columns that a table has: numbers and categories by a schema, others as they are."""
-    known = {column.name: column for column in schema.columns if column.name in part.frame.columns}
     found = {cells.name: cells for cells in (*part.frame.get_columns(), *part.features().get_columns())}
+    known = {column.name: column for column in schema.columns if column.name in found}
     for name, column in known.items():
         # words where numbers should be are for the comparison to find
         with warnings.catch_warnings(), contextlib.suppress(DataError):
             warnings.simplefilter("ignore")
-            found[name] = pl.Series(Schema((column,)).encode(part.frame)[:, 0]).fill_nan(None)
+            cells = part.frame.get_column(name).to_frame()
+            found[name] = pl.Series(Schema((column,)).encode(cells)[:, 0]).fill_nan(None)
     frame = pl.DataFrame({name: found[name] for name in names if name in found})
     levels = {name: column.levels for name, column in known.items() if column.levels}
     return Columns(frame, levels, place=part.place)

@@ -210,7 +210,8 @@ def _tables(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
 
 def _lacking(part: Part, schema: Schema, source: str) -> str:
     """Which columns of a schema a table does not have, in words."""
-    lacking = [column for column in schema.names if column not in part.frame.columns]
+    known = set(part.frame.columns)
+    lacking = [column for column in schema.names if column not in known]
     near = nearest_names(lacking[0], part.frame.columns) if lacking else ""
     return f"{part.path.name} lacks {listed(lacking)} of {source}; {near}" if lacking else ""
 
