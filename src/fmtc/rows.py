@@ -200,8 +200,8 @@ class SilosMixin:
         try:
             return validate_data(self, X, **checks)
         except ValueError as error:
-            sentence = _bad_cell(X, type(self).__name__, self.takes_missing) or str(error)
-            raise DataError(f"{prefix}{sentence}") from error
+            sentence = _bad_cell(X) if self.takes_missing else None
+            raise DataError(f"{prefix}{sentence or error}") from error
         except TypeError as error:
             raise TypeError(f"{prefix}{error}") from error
 
@@ -391,37 +391,24 @@ def _refuse_tables(X: Any) -> None:
         )
 
 
-def _bad_cell(X: Any, estimator: str, takes_missing: bool) -> str | None:
-    """A sentence about the first cell that is no number, infinite or, unless they are taken, missing."""
-    if sp.issparse(X):
-        return None
+def _bad_cell(X: Any) -> str | None:
+    """A sentence about the first cell of a dense table that is no number or infinite."""
     try:
         array = np.asarray(X)
     except Exception:
         return None
-    if array.ndim != 2 or not array.size:
+    if array.ndim != 2 or not array.size:  # a sparse matrix is a single object
         return None
     names = [repr(str(name)) for name in X.columns] if _is_frame(X) else list(range(array.shape[1]))
     if array.dtype.kind in "OUS":
-        return _bad_word(array, names, takes_missing)
-    if array.dtype.kind != "f":
+        return _bad_word(array, names)
+    if array.dtype.kind != "f" or not np.isinf(array).any():
         return None
-
-    def place(bad: Array) -> str:
-        row, column = np.argwhere(bad)[0].tolist()
-        return f"column {names[column]} (first in row {row})"
-
-    if np.isinf(array).any():
-        return f"Input X contains infinity in {place(np.isinf(array))}: replace it or remove those rows"
-    if np.isnan(array).any() and not takes_missing:
-        return (
-            f"Input X contains NaN in {place(np.isnan(array))}, and {estimator} does not accept missing values: fill "
-            "them first (sklearn.impute.SimpleImputer), remove those rows, or use FMTC, which takes them"
-        )
-    return None
+    row, column = np.argwhere(np.isinf(array))[0].tolist()
+    return f"Input X contains infinity in column {names[column]} (first in row {row}): replace it or remove those rows"
 
 
-def _bad_word(array: Array, names: list[Any], takes_missing: bool) -> str | None:
+def _bad_word(array: Array, names: list[Any]) -> str | None:
     """A sentence about the first cell that is no number, column by column, if it is a word."""
     for (column, row), value in np.ndenumerate(array.T.astype(object)):
         try:
@@ -429,6 +416,8 @@ def _bad_word(array: Array, names: list[Any], takes_missing: bool) -> str | None
         except (TypeError, ValueError):
             if not isinstance(value, str):
                 return None
-            way = "give a data frame, whose words become categories" if takes_missing else "omit the column"
-            return f"column {names[column]} holds {value!r} in row {row}, which is no number: {way}"
+            return (
+                f"column {names[column]} holds {value!r} in row {row}, which is no number: give a data frame, whose "
+                "words become categories"
+            )
     return None

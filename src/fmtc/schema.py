@@ -217,14 +217,15 @@ class Schema:
         import numpy as np
         import polars as pl
 
-        lacking = [name for name in self.names if name not in frame.columns]
+        known = {cells.name: cells for cells in frame.get_columns()}
+        lacking = [name for name in self.names if name not in known]
         if lacking:
-            raise DataError(f"{where}there is no column {listed(lacking)}; {nearest_names(lacking[0], frame.columns)}")
-        single = self.is_plain and {frame.schema[name] for name in self.names} == {pl.Float32}
+            raise DataError(f"{where}there is no column {listed(lacking)}; {nearest_names(lacking[0], known)}")
+        single = self.is_plain and {known[name].dtype for name in self.names} == {pl.Float32}
         X = np.empty((frame.height, len(self.columns)), np.float32 if single else np.float64)
         unknown, outside = [], []
         for j, column in enumerate(self.columns):
-            cells = without_codes(frame.get_column(column.name).alias("x"), column.missing)
+            cells = without_codes(known[column.name].alias("x"), column.missing)
             if column.kind == CATEGORY:
                 X[:, j], strange = _codes(cells, column.levels)
                 unknown += [f"{column.name!r} ({joined(strange)})"] if strange else []
@@ -394,13 +395,9 @@ def level_words(cells: pl.Series) -> pl.Series:
     if cells.dtype.is_float():
         whole = cells.is_finite() & (cells == cells.round()) & (cells.abs() < 2**53)
         short = cells.cast(pl.Int64, strict=False).cast(pl.String)
-        return pl.select(
-            pl.when(whole).then(short).otherwise(cells.fill_nan(None).cast(pl.String)).alias("x")
-        ).to_series()
-    words = cells.cast(pl.String).str.strip_chars()
-    words = words.str.replace(r"^([+-]?\d+)\.0+$", "${1}")
-    known = pl.when(words.str.to_lowercase().is_in(MISSING_WORDS)).then(None).otherwise(words)
-    return pl.select(known.alias("x")).to_series()
+        return short.zip_with(whole, cells.fill_nan(None).cast(pl.String))
+    words = cells.cast(pl.String).str.strip_chars().str.replace(r"^([+-]?\d+)\.0+$", "${1}")
+    return words.set(words.str.to_lowercase().is_in(MISSING_WORDS), None)
 
 
 def without_codes(cells: pl.Series, codes: Sequence[str | float]) -> pl.Series:

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from fmtc.errors import DataError
-from fmtc.tables import formats
+from fmtc.tables import matrices
 from fmtc.tables.formats import read_file
 
 
@@ -94,7 +94,7 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_small_file_that_needs_much_memory_is_refused(tmp_path, monkeypatch, name):
     """In the words of all formats, before its values are expanded."""
-    monkeypatch.setattr(formats, "INFLATED", 2**20)
+    monkeypatch.setattr(matrices, "INFLATED", 2**20)
     path = tmp_path / name
     write = pl.DataFrame.write_parquet if name.endswith("parquet") else pl.DataFrame.write_ipc
     write(BOMBS[name](), path, compression="zstd")
@@ -112,7 +112,7 @@ def test_a_small_file_that_needs_much_memory_is_refused(tmp_path, monkeypatch, n
 
 
 def test_a_large_file_that_says_so_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "INFLATED", 2**16)
+    monkeypatch.setattr(matrices, "INFLATED", 2**16)
     rng = np.random.default_rng(0)
     frame = pl.DataFrame({"a": rng.normal(size=30_000), "b": rng.integers(0, 9, 30_000), "c": ["word"] * 30_000})
     for row_groups in (None, 1000):

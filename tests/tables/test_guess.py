@@ -9,10 +9,10 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
 from fmtc.kernels.scaling import far_row
-from fmtc.tables import Silo, remarks
+from fmtc.tables import Columns, Silo, remarks
 from fmtc.tables.catalogue import done_with, questions_about, words_of
 from fmtc.tables.guess import judge
-from fmtc.tables.values import sentinel
+from fmtc.tables.values import codes_in, sentinel
 
 N = 40
 rng = np.random.default_rng(0)
@@ -192,7 +192,9 @@ def test_zeros_of_counts_are_no_codes():
     """One column alone has a gap above 0; where nearly all columns begin at 0, that says nothing."""
     X = np.log1p(rng.poisson(1, size=(200, 8)))
     gap = np.where(rng.random(200) < 0.4, 0.0, rng.normal(8, 1, 200))
-    assert remarks([silo(np.c_[X, gap], [f"gene{j}" for j in range(9)])], scaled=True) == []
+    names = [f"gene{j}" for j in range(9)]
+    assert remarks([silo(np.c_[X, gap], names)], scaled=True) == []
+    assert codes_in(Columns(pl.DataFrame(np.c_[X, gap], schema=names))) == ""  # nor where files are compared
     (said,) = remarks([silo(np.c_[X[:, :1], gap], ("count", "pressure"))], scaled=True)
     assert "'pressure' is 0 in" in said
 

@@ -36,6 +36,7 @@ def read(path, text, **options):
         ("a.csv", "# two, words\nage,dose\n31.5,1\n52,2\n40.25,3.5\n"),
         ("a.csv.gz", gzip.compress(b"age,dose\n31.5,1\n52,2\n40.25,3.5\n", mtime=0)),
         ("a.jsonl", '{"age": 31.5, "dose": 1}\n\n{"age": 52, "dose": 2}\n{"dose": 3.5, "age": 40.25}\n'),
+        ("a.jsonl", '{"age": 31.5, "dose": 1}\r\n{"age": 52, "dose": "2\u2028"}\r\n{"dose": 3.5, "age": 40.25}\r\n'),
         ("a.ndjson", '{"age": "31.5", "dose": 1}\n{"age": 52, "dose": 2}\n{"dose": 3.5, "age": 40.25}\n'),
     ],
 )
@@ -52,6 +53,16 @@ def test_a_file_that_was_cut_or_has_a_line_too_long_keeps_its_separator(tmp_path
     path.write_text(f"x;y\n{rows}3;4;5\n")
     with pytest.raises(DataError, match="line 11 has 3 cells, but the header names 2 columns"):
         read_file(path)
+
+
+@pytest.mark.parametrize(("separator", "n"), [("\t", 9_000), (",", 70_000)])
+def test_a_text_file_may_be_as_wide_as_a_table_of_genes(tmp_path, separator, n):
+    """A line with another separator is one cell, longer than the csv module takes; and the header may be a megabyte."""
+    names = [f"ENSG{place:011}" for place in range(n)]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join([separator.join(names), separator.join(["1.5"] * n), separator.join(["2"] * n)]))
+    frame = read_file(path)
+    assert (frame.columns, frame.height) == (names, 2)
 
 
 def test_a_header_with_a_hash_is_a_header(tmp_path):
@@ -97,7 +108,10 @@ def test_where_a_row_stands(tmp_path):
     assert line_of(path, 0, Reading()) == "line 3 of a.csv"
     path.write_text("1,2\n3,4\n")
     assert line_of(path, 1, Reading(header=False)) == "line 2 of a.csv"
-    assert line_of(tmp_path / "a.parquet", 1, Reading()) == "row 2 of a.parquet"
+    path.write_text('x,note\n1,"no fever,\nno cough"\n\n2,well\n')
+    assert [line_of(path, row, Reading()) for row in (0, 2)] == ["line 2 of a.csv", "line 5 of a.csv"]
+    for name in ("a.parquet", "a.jsonl"):  # where lines may be empty
+        assert line_of(tmp_path / name, 1, Reading()) == f"row 2 of {name}"
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "feather", "ipc"])

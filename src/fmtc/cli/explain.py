@@ -189,7 +189,7 @@ def _into_obs(
     """The table obs of a file of AnnData with names of rows, and the columns to add: clusters are categories there."""
     import polars as pl
 
-    from ..tables.annotated import read_obs
+    from ..tables.matrices import read_obs
 
     ids, given = read_obs(file)
     key = next(iter(known.values())).columns[0]
@@ -204,7 +204,7 @@ def _into_obs(
 
 def _write_obs(file: Path, added: pl.DataFrame, out: Path) -> None:
     """A copy of a file of AnnData with more columns in obs."""
-    from ..tables.annotated import add_obs
+    from ..tables.matrices import add_obs
 
     with new_file(out) as copy:
         shutil.copyfile(file, copy)

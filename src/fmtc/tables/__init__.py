@@ -6,8 +6,8 @@ from .. import lazy_names
 
 if TYPE_CHECKING:
     from .catalogue import explain
-    from .columns import Columns, read_columns
     from .findings import Finding
+    from .parts import Columns, read_columns
     from .reading import Reading
     from .silos import Silo, read_silos, read_texts
     from .survey import compare
@@ -32,9 +32,9 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    columns=("Columns", "read_columns"),
     catalogue=("explain",),
     findings=("Finding",),
+    parts=("Columns", "read_columns"),
     survey=("compare",),
     reading=("Reading",),
     values=("remarks",),

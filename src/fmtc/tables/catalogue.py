@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import joined, listed
@@ -14,8 +15,8 @@ from ..wording import PARAMETERS, Wording
 from .findings import ALIKE, CONSTANT, ERROR, IDENTIFIER, LIMIT, NAMED, NOTE, Finding, Unit, bounded, nearest_unit
 
 if TYPE_CHECKING:
-    from .columns import Columns
     from .guess import Judged
+    from .parts import Columns
 
 # ------------------------------------------------------------------------------------------------ one column or row
 
@@ -41,8 +42,8 @@ DOUBTS = {
     "no name": "a column has no name (perhaps row numbers): give it a name, or omit it{drop_it}",
     "dominant": "{column} is {share:.1f} % of the variance of all columns and decides the clusters alone: give columns "
     "the same weight{scale}, or omit it{drop}",
-    "far": "row {row} has {value:.3g} in {where}, far from all others, and may become a cluster of its own: correct or "
-    "remove it",
+    "far": "row {row} has {value:.3g} in {column}, far from all others, and may become a cluster of its own: correct "
+    "or remove it",
 }
 
 
@@ -72,7 +73,6 @@ def words_of(doubt: Finding, wording: Wording = PARAMETERS) -> str:
         "scale": way("scale", "global"),
         "roles": " or ".join(map(wording.option, ("id_column", "label_column", "silo_column"))),
         "column": called(doubt.column),
-        "where": called(doubt.column),
         "name": name,
     }
     return DOUBTS[doubt.code].format(**{**facts, **doubt.facts})
@@ -95,10 +95,10 @@ def codes_of(found: Sequence[Finding], wording: Wording = PARAMETERS) -> str:
     """
     if not found:
         return ""
-    shown = "{} is {code:g} in {n:,} rows and else from {nearest:g} on"
+    shown = "{} is {value:g} in {n:,} rows and else from {nearest:g} on"
     columns = joined([shown.format(called(one.column), **one.facts) for one in found], "; ")
-    alone = list(dict.fromkeys(one.facts["code"] for one in found if one.facts["alone"]))
-    others = {one.column: one.facts["code"] for one in found if not one.facts["alone"]}
+    alone = list(dict.fromkeys(one.facts["value"] for one in found if one.facts["alone"]))
+    others = {one.column: one.facts["value"] for one in found if not one.facts["alone"]}
     ways = [wording.counted(alone)] if alone else []
     if others:
         ways.append(wording.listed(joined([f"missing = [{code:g}] for {plain(n)!r}" for n, code in others.items()])))
@@ -165,27 +165,23 @@ def questions_about(
     for name, asked in judged.questioned().items():
         if asked not in kinds:
             continue
-        omit, divide, leave, keep = (
-            f"{what}{wording.way(option, value, column=name)}"
-            for what, option, value in (
-                ("omit it", "drop", name),
-                ("divide rows by it", "silo_column", name),
-                ("leave it out", "label_column", name),
-                ("keep it", "as_types", f"{judged.guesses[name].kind}:{name}"),
-            )
-        )
-        what, ways = f"does {name!r} name silos?", [omit] if joining else [divide, omit]
+        way = partial(wording.way, column=name)
         if asked == "answer":
-            what, ways = f"is {name!r} the answer?", [leave]
-        *first, last = [*ways, keep] if wording.of_files and not joining else ways
+            what, ways = f"is {name!r} the answer?", [f"leave it out{way('label_column', name)}"]
+        else:
+            divide = [] if joining else [f"divide rows by it{way('silo_column', name)}"]
+            what, ways = f"does {name!r} name silos?", [*divide, f"omit it{way('drop', name)}"]
+        if wording.of_files and not joining:
+            ways.append(f"keep it{way('as_types', f'{judged.guesses[name].kind}:{name}')}")
+        *first, last = ways
         lines.append(f"{what} It is clustered on: {', '.join([*first, f'or {last}'] if first else [last])}")
     return lines
 
 
 def named_rows(names: Sequence[str]) -> str:
     """Columns of numbers that seem to name rows."""
-    seem = "seems" if len(names) == 1 else "seem"
-    return f"{listed(names)} {seem} to name rows, and is clustered on like a measurement: omit such columns"
+    seem = "seems to name rows, and is" if len(names) == 1 else "seem to name rows, and are"
+    return f"{listed(names)} {seem} clustered on like a measurement: omit such columns"
 
 
 # ------------------------------------------------------------------------------------------ differences between silos

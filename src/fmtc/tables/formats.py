@@ -1,34 +1,38 @@
-"""Files as frames and matrices: text, Excel, Parquet, Arrow, NumPy, AnnData; limits on what they claim to hold."""
+"""Files as frames and matrices: text, Excel, Parquet, Arrow, JSON lines and, in `matrices`, NumPy and AnnData."""
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import gzip
 import json
-import math
-import os
+import re
 import zipfile
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
-from io import BytesIO
+from io import BytesIO, StringIO
+from itertools import compress, islice, pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import polars.selectors as cs
-import scipy.sparse as sp
-from rich.filesize import decimal
 
 from ..errors import DataError, listed
-from .annotated import as_numbers, read_h5ad
-from .delimited import SEPARATORS, column_names, layout_of, read_delimited
+from .matrices import check_inflated, most_bytes, read_archive, read_array, read_h5ad
 from .reading import Reading
 
 LINES = (".jsonl", ".ndjson")
 ARROW = (".arrow", ".feather", ".ipc")
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PACKED = (*SEPARATORS, *LINES)  # may be compressed: .csv.gz
-INFLATED = 2**30  # bytes that any archive may need in memory
-INFLATION = 100  # a larger archive may need this many times its own size
+_SAMPLE = 50  # lines that are looked at to tell the separator
+_LOOKED_AT = 2**24  # bytes that these lines are looked for in
+_NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
+_DECIMAL_COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d*),\d*([eE][+-]?\d+)?$"
+_THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
 
 
 def read_file(path: Path, reading: Reading | None = None) -> Any:
@@ -97,9 +101,9 @@ def _content(path: Path) -> bytes:
     if not _is_packed(path):
         return path.read_bytes()
     with gzip.open(path) as stream:
-        content = stream.read(_most(path) + 1)
-    if len(content) > _most(path):
-        raise DataError(f"{path} expands to more than {_most(path):,} bytes: expand it yourself, if you trust it")
+        content = stream.read(most_bytes(path) + 1)
+    if len(content) > most_bytes(path):
+        raise DataError(f"{path} expands to more than {most_bytes(path):,} bytes: expand it yourself, if you trust it")
     if not content:
         raise DataError(f"{path} is empty (0 bytes)")
     return content
@@ -115,17 +119,163 @@ def line_of(path: Path, row: int, reading: Reading) -> str:
         Counted from 0.
     reading : Reading
     """
-    suffix, first = suffix_of(path), 1
-    if suffix in SEPARATORS:
-        first += layout_of(path, _content(path), suffix).n_comments + (reading.header is not False)
-    return f"{'line' if suffix in PACKED else 'row'} {first + row} of {path.name}"
+    if suffix_of(path) in SEPARATORS:
+        content = _content(path)
+        rows = _numbered(content, _layout_of(path, content))
+        with contextlib.suppress(csv.Error):
+            line, _ = next(islice(rows, row + (reading.header is not False), None))
+            return f"line {line} of {path.name}"
+    return f"row {row + 1} of {path.name}"
 
 
-# ------------------------------------------------------------------------------------------------------- tables
+# ----------------------------------------------------------------------------------------------------------------- text
+
+
+class _Layout(NamedTuple):
+    """How a text file is laid out."""
+
+    separator: str
+    n_comments: int  # lines before the header that begin with #
+    header: list[str]  # cells of the first line that is not a comment
 
 
 def _read_text(path: Path, reading: Reading) -> pl.DataFrame:
-    return read_delimited(path, _content(path), suffix_of(path), reading)
+    """All cells as text: they become numbers later, so that the type of a column does not depend on its first rows."""
+    content = _content(path)
+    layout = _layout_of(path, content)
+    names = _column_names(path, "line", layout.header, reading)
+    try:
+        frame = pl.read_csv(
+            content, separator=layout.separator, infer_schema=False, has_header=reading.header is not False,
+            skip_lines=layout.n_comments,
+        )  # fmt: skip
+    except pl.exceptions.PolarsError:
+        if (bad := _ragged(content, layout)) is not None:
+            line, width = bad
+            raise DataError(
+                f"{path}: line {line} has {width} cells, but the header names {len(names)} columns; put cells that "
+                "contain the separator in quotation marks"
+            ) from None
+        raise
+    frame.columns = [str(place) for place in range(frame.width)]
+    filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().arg_true()
+    frame = frame.head(0 if filled.is_empty() else int(filled[-1]) + 1)  # empty lines at the end are not rows
+    if layout.separator != ",":
+        frame = _decimal_points(frame, layout.separator)
+    frame.columns = names
+    return frame
+
+
+def _column_names(path: Path, kind: str, cells: Sequence[str], reading: Reading) -> list[str]:
+    """Names of columns: the cells of the first line of a file, or numbers where it is known to hold none.
+
+    A line that looks like a row is refused, unless it is known that there is a header.
+    """
+    names = [cell.strip() for cell in cells]
+    if reading.header is False:
+        names = [f"column_{place}" for place in range(1, len(cells) + 1)]
+    if reading.header is None and _is_row(cells):
+        shown = ", ".join(cells[:4]) + (", …" if len(cells) > 4 else "")
+        raise DataError(
+            f"{path} seems to have no header: its first {kind} is {shown}. Write the names of the columns there, or "
+            f"say that it has none ({reading.wording.option('header')})."
+        )
+    if not any(names):
+        raise DataError(f"{path} has no header; its first {kind} must name the columns")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"{path} has more than one column called {listed(twice)}; column names must be unique")
+    return names
+
+
+def _layout_of(path: Path, content: bytes) -> _Layout:
+    """How a text file is laid out, as its first lines show; they decide about the separator if they agree."""
+    end = content.find(b"\n", _LOOKED_AT) + 1  # whole lines, as the header may be longer
+    try:
+        text = content[: end or None].decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text; save it with that encoding") from None
+    lines = list(islice(StringIO(text, newline=""), 20 * _SAMPLE))
+    marked = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    separators = dict.fromkeys((SEPARATORS[suffix_of(path)], *",;\t|"))
+    separator = max(separators, key=lambda one: _rank(lines[marked:], one))
+    if marked and _is_header(lines[marked - 1], _cells(lines[marked:], separator), separator):
+        marked -= 1
+    header = next(iter(_cells(lines[marked:], separator)), [])
+    return _Layout(separator, marked, header)
+
+
+def _rank(lines: list[str], separator: str) -> tuple[bool, float]:
+    """Whether there is more than one column, and nearly all rows have a cell for each; and the share of numbers."""
+    try:
+        header, *rows = _cells(lines, separator) or [[]]
+    except csv.Error:  # a whole line of many columns is too long for one cell
+        return False, 0.0
+    if len(header) < 2 or not rows or sum(len(row) == len(header) for row in rows) < 0.8 * len(rows):
+        return False, 0.0
+    cells = [cell for row in rows for cell in row]
+    return True, sum(_NUMBER.fullmatch(cell) is not None for cell in cells) / max(1, len(cells))
+
+
+def _is_header(comment: str, rows: list[list[str]], separator: str) -> bool:
+    """Whether a line with # above the rows is the header itself: it has as many cells, and numbers follow."""
+    first, second = [*rows[:2], [], []][:2]
+    named = not any(map(_NUMBER.fullmatch, first)) and any(map(_NUMBER.fullmatch, second))
+    return not named and [len(above) for above in _cells([comment], separator)] == [len(first)]
+
+
+def _cells(lines: list[str], separator: str) -> list[list[str]]:
+    rows = (row for row in csv.reader(lines, delimiter=separator) if row)
+    return list(islice(rows, _SAMPLE))
+
+
+def _is_row(cells: Sequence[str]) -> bool:
+    """Whether the first line is a row: mostly numbers, and not numbers that count columns or points of a scale."""
+    numbers = [float(cell.replace(",", ".")) for cell in cells if _NUMBER.fullmatch(cell)]
+    if not numbers or 2 * len(numbers) <= len(cells):
+        return False
+    steps = [after - before for before, after in pairwise(numbers)]
+    even = all(abs(step - steps[0]) <= 1e-6 * abs(steps[0]) for step in steps)
+    names = cells[1:] if not cells[0] else cells  # before the index of rows, pandas writes no name
+    if len(numbers) == len(names) and steps and even and steps[0] > 0:
+        return False
+    return not (len(cells) == 1 and numbers[0] in (0, 1))
+
+
+def _numbered(content: bytes, layout: _Layout) -> Iterator[tuple[int, list[str]]]:
+    """The header and the rows, each with the number of the line where it begins: cells may hold ends of lines."""
+    lines = StringIO(content.decode("utf-8-sig", errors="replace"), newline="")
+    reader = csv.reader(islice(lines, layout.n_comments, None), delimiter=layout.separator)
+    line = layout.n_comments + 1
+    for cells in reader:
+        yield line, cells
+        line = layout.n_comments + reader.line_num + 1
+
+
+def _ragged(content: bytes, layout: _Layout) -> tuple[int, int] | None:
+    """Number of the first line with too many cells, and their number."""
+    with contextlib.suppress(csv.Error):
+        for line, cells in _numbered(content, layout):
+            if len(cells) > len(layout.header):
+                return line, len(cells)
+    return None
+
+
+def _decimal_points(frame: pl.DataFrame, separator: str) -> pl.DataFrame:
+    """Numbers with decimal commas written with points; a column changes if all of its cells with a comma are such."""
+    changed = []
+    some = frame.select(pl.all().str.contains(",", literal=True).any()).row(0)  # at once: there may be many columns
+    for column in compress(frame.get_columns(), some):
+        words = column.str.strip_chars()
+        with_comma = words.str.contains(",", literal=True)
+        commas = words.filter(with_comma)
+        unclear = separator != ";" and commas.str.contains(_THOUSANDS).all()
+        if commas.str.contains(_DECIMAL_COMMA).all() and not unclear:
+            points = words.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+            changed.append(words.zip_with(~with_comma.fill_null(False), points))
+    return frame.with_columns(changed)
+
+
+# --------------------------------------------------------------------------------------------------------- other tables
 
 
 def _read_parquet(path: Path, _: Reading) -> pl.DataFrame:
@@ -135,10 +285,10 @@ def _read_parquet(path: Path, _: Reading) -> pl.DataFrame:
 def _collected(path: Path, table: pl.LazyFrame) -> pl.DataFrame:
     """All rows, once it is known how much memory they need: a few bytes can stand for many equal values."""
     n_rows = table.select(pl.len()).collect().item()
-    _check_inflated(path, 8 * n_rows * len(table.collect_schema()))
+    check_inflated(path, 8 * n_rows * len(table.collect_schema()))
     texts, lists = cs.string().str.len_bytes(), 8 * cs.list().list.len().cast(pl.Int64)
     lengths = table.select(texts.cast(pl.Int64).sum(), lists.sum()).collect(engine="streaming")
-    _check_inflated(path, int(lengths.to_numpy().sum()))  # cells that share a text are copied later
+    check_inflated(path, int(lengths.to_numpy().sum()))  # cells that share a text are copied later
     return table.collect()
 
 
@@ -164,7 +314,7 @@ def _read_arrow(path: Path, _: Reading) -> pl.DataFrame:
 def _read_lines(path: Path, _: Reading) -> pl.DataFrame:
     """One JSON object per line; what some lines lack is missing there."""
     lines = []
-    for number, line in enumerate(_content(path).decode("utf-8-sig").splitlines(), start=1):
+    for number, line in enumerate(_content(path).decode("utf-8-sig").split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -185,7 +335,7 @@ def _read_sheet(path: Path, reading: Reading) -> pl.DataFrame:
     except ImportError as error:
         raise ImportError("Excel files need openpyxl: pip install 'fmtc[excel]'") from error
     with zipfile.ZipFile(path) as archive:
-        _check_inflated(path, sum(part.file_size for part in archive.infolist()))
+        check_inflated(path, sum(part.file_size for part in archive.infolist()))
     book = openpyxl.load_workbook(path, read_only=True, data_only=True)
     try:
         rows = _filled([list(row) for row in book.worksheets[0].iter_rows(values_only=True)])
@@ -193,7 +343,7 @@ def _read_sheet(path: Path, reading: Reading) -> pl.DataFrame:
         book.close()
     if not rows:
         raise DataError(f"{path}: its first sheet is empty")
-    names = column_names(path, "row", ["" if name is None else str(name).strip() for name in rows[0]], reading)
+    names = _column_names(path, "row", ["" if name is None else str(name).strip() for name in rows[0]], reading)
     rows = rows if reading.header is False else rows[1:]
     return pl.DataFrame([series_of([row[place] for row in rows], name) for place, name in enumerate(names)])
 
@@ -223,99 +373,15 @@ def _converted(name: str, cells: list[Any], convert: type, dtype: Any) -> pl.Ser
     return pl.Series(name, [None if cell is None else convert(cell) for cell in cells], dtype=dtype)
 
 
-# ------------------------------------------------------------------------------------------------------- matrices
-
-
-def _read_array(path: Path, _: Reading) -> Any:
-    """A matrix, whose declared size is checked against file and memory before it is read."""
-    with path.open("rb") as stream:
-        _check_memory(path, _declared(stream, path.stat().st_size)[1])
-    return as_numbers(path, np.load(path, allow_pickle=False))
-
-
-def _read_archive(path: Path, _: Reading) -> Any:
-    """The matrix of an .npz file, once it is known how much memory it needs."""
-    with zipfile.ZipFile(path) as archive:
-        keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-        is_sparse = {"format", "shape", "data"} <= set(keys)
-        declared = {}
-        for key in ["X"] if "X" in keys and not is_sparse else keys:
-            with archive.open(f"{key}.npy") as stream:
-                declared[key] = _declared(stream, archive.getinfo(f"{key}.npy").file_size)
-    needed = [key for key, (n_axes, _) in declared.items() if is_sparse or n_axes == 2 or key == "X"]
-    if len(needed) != 1 and not is_sparse:
-        raise DataError(
-            f"{path} holds {len(needed)} 2-D arrays (keys: {listed(keys)}); give an .npz with exactly one, with one "
-            "called 'X', or one written by scipy.sparse.save_npz"
-        )
-    _check_inflated(path, sum(declared[key][1] for key in needed))
-    with np.load(path, allow_pickle=False) as arrays:
-        if not is_sparse:
-            return as_numbers(path, arrays[needed[0]])
-        shape = [int(side) for side in arrays["shape"].ravel()]
-    if len(shape) != 2 or min(shape) < 0:
-        raise DataError(f"{path} holds an array of shape {tuple(shape)}; fmtc needs 2 dimensions, one line per row")
-    _check_inflated(path, 8 * sum(shape))  # a number for each row and column
-    return as_numbers(path, sp.load_npz(path))
-
-
-def _declared(stream: IO[bytes], size: int) -> tuple[int, int]:
-    """From the header of an array, whose file has `size` bytes: its axes, and the bytes it needs as numbers."""
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(stream)
-    count, there = math.prod(shape), size - stream.tell()
-    n_bytes = count * int(dtype.itemsize)
-    if min(shape, default=0) < 0 or (n_bytes > there and not dtype.hasobject):
-        raise ValueError(
-            f"its header declares {' x '.join(map(str, shape))} values of type {dtype}, {decimal(n_bytes)}, "
-            f"but the file has {decimal(there)}"
-        )
-    return len(shape), count * (4 if dtype == np.float32 else 8)
-
-
-def _most(path: Path) -> int:
-    """Bytes that a compressed file may expand to."""
-    return max(INFLATED, INFLATION * path.stat().st_size)
-
-
-def _check_memory(path: Path, n_bytes: int) -> None:
-    """Raise `DataError` for more than this machine's memory."""
-    if n_bytes > _memory():
-        raise DataError(
-            f"{path} needs {decimal(n_bytes)}, and this machine has {decimal(int(_memory()))} of memory: omit rows "
-            "or columns, or use a larger machine"
-        )
-
-
-def _check_inflated(path: Path, n_bytes: int) -> None:
-    """Raise `DataError` for an archive that expands so much in memory that it is probably malicious."""
-    _check_memory(path, n_bytes)
-    if n_bytes > _most(path):
-        raise DataError(
-            f"{path} has {decimal(path.stat().st_size)} and would need {decimal(n_bytes)} of memory: above "
-            f"{decimal(INFLATED)}, a file may expand {INFLATION} times. If you trust it, save it without compression "
-            "(numpy.save), or a sparse matrix without its empty rows and columns"
-        )
-
-
-def _memory() -> float:
-    """Bytes of memory of this machine; infinity if the system does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return float("inf")
-
-
 _READERS: dict[str, Callable[[Path, Reading], Any]] = {
     **dict.fromkeys(SEPARATORS, _read_text),
     **dict.fromkeys(LINES, _read_lines),
     ".xlsx": _read_sheet,
     ".parquet": _read_parquet,
     **dict.fromkeys(ARROW, _read_arrow),
-    ".npy": _read_array,
-    ".npz": _read_archive,
-    ".h5ad": lambda path, reading: read_h5ad(path, reading, _check_memory),
+    ".npy": read_array,
+    ".npz": read_archive,
+    ".h5ad": read_h5ad,
 }
 EXTENSIONS = tuple(_READERS)
 

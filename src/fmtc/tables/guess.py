@@ -80,7 +80,7 @@ class Judged:
         columns = tuple(
             Column(name, guess.kind, guess.levels, words_missing=guess.words_missing)
             for name, guess in self.guesses.items()
-            if guess.kind in (NUMBER, CATEGORY) and guess.doubt is None
+            if guess.kind in (NUMBER, CATEGORY)
         )
         return Schema(columns, self.id_column or "")
 
@@ -102,7 +102,6 @@ def row_of(silo: str, row: int) -> str:
 def judge(
     tables: Mapping[str, pl.DataFrame],
     *,
-    names: Sequence[str] | None = None,
     as_types: Mapping[str, str] | None = None,
     index: Sequence[str] = (),
     id_column: str | None = None,
@@ -115,14 +114,12 @@ def judge(
     ----------
     tables : mapping of silo to polars.DataFrame
         Cells may be text.
-    names : sequence of str, optional
-        Columns to look at; all by default.
     as_types : mapping of column to {"number", "category"}, optional
         What was said about columns; it is not questioned.
     index : sequence of str
         Columns that a file declares to be names of rows.
     id_column : str, optional
-        Column that names the rows, which is not among `names`.
+        Column that names the rows, which is not in the tables.
     wanted : sequence of str
         The only features, if there are any: of these, identifiers and constants are taken for numbers.
     place : callable
@@ -139,11 +136,14 @@ def judge(
     """
     as_types = dict(as_types or {})
     kinds = dict.fromkeys(index, IDENTIFIER) | as_types
-    everywhere = dict.fromkeys(name for table in tables.values() for name in table.columns)
-    guesses = {}
-    for name in everywhere if names is None else names:
-        cells = {silo: table.get_column(name).alias("x") for silo, table in tables.items() if name in table.columns}
-        guesses[name] = _known(kinds[name], cells) if name in kinds else _guess(name, cells, place)
+    columns: dict[str, dict[str, pl.Series]] = {}  # by silo
+    for silo, table in tables.items():
+        for column in table.get_columns():
+            columns.setdefault(column.name, {})[silo] = column.alias("x")
+    guesses = {
+        name: _known(kinds[name], cells) if name in kinds else _guess(name, cells, place)
+        for name, cells in columns.items()
+    }
     if id_column is None:
         likely = _names_of_rows(guesses, index)
         id_column = None if likely in wanted else likely
@@ -317,9 +317,8 @@ def _is_padded(cells: pl.Series) -> bool:
 def _as_date(words: pl.Series) -> str | None:
     """A word, if nearly all words are dates, in whatever forms."""
     days = words.str.replace(r"[T ]\d{1,2}:\d{2}.*$", "")
-    read = pl.select(
-        pl.coalesce([days.str.to_date(form, strict=False) for form in _DATE_FORMS]).is_not_null()
-    ).to_series()
+    dates = [days.str.to_date(form, strict=False) for form in _DATE_FORMS]
+    read = pl.select(pl.coalesce(dates).is_not_null()).to_series()
     return str(words.filter(read)[0]) if len(read) and read.sum() >= 0.9 * len(read) else None
 
 

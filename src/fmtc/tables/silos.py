@@ -1,4 +1,4 @@
-"""Clients from files: rows as numbers, the same columns everywhere, or one clear sentence on why not."""
+"""Silos from files: rows as numbers, the same columns everywhere, or one clear sentence on why not."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from ..errors import DataError, joined, listed, nearest_names
 from ..schema import Encoded, Schema
 from ..wording import Wording
 from .catalogue import differences, done_with, plain, words_of
-from .columns import Columns
 from .findings import Kind
-from .parts import Part, judged_parts, open_files, words_in
+from .parts import Columns, Part, judged_parts, open_files, words_in
 from .reading import DROP, EM, Reading
 from .text import TextRecipe, hashed_counts
 
@@ -140,8 +139,8 @@ def _matrices(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
     silos = []
     for name, part in parts.items():
         schema = None if part.names is None else Schema.of_numbers(part.names)
-        id_name = None if part.names is None else reading.id_column
-        silos.append(Silo(name, part.X, part.names, part.rows, part.ids, part.labels, schema, id_name))
+        ids = part.ids(reading.id_column)
+        silos.append(Silo(name, part.X, part.names, part.rows, ids, part.labels, schema, reading.id_column))
     first = silos[0]
     if len({(silo.feature_names, silo.X.shape[1]) for silo in silos}) > 1:
         names = {silo.name: [plain(silo.column(place)) for place in range(silo.X.shape[1])] for silo in silos}
@@ -185,7 +184,8 @@ def _texts(parts: Mapping[str, Part], reading: Reading, recipe: TextRecipe) -> l
             )
         texts = words_in(part.frame, recipe.text_column).to_list()
         X = hashed_counts(texts, recipe.salt, recipe.n_buckets)
-        silos.append(Silo(name, X, None, part.rows, part.ids, part.labels, id_name=reading.id_column))
+        ids = part.ids(reading.id_column)
+        silos.append(Silo(name, X, None, part.rows, ids, part.labels, id_name=reading.id_column))
     return silos
 
 
@@ -200,21 +200,23 @@ def _tables(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
         raise DataError(f"silo {first!r} has no column left to cluster: all are identifiers, constant, or omitted")
     if lacks := [said for part in parts.values() if (said := _lacking(part, schema, source))]:
         raise DataError("\n  ".join(lacks))
-    if reading.id_column is None and schema.id_column not in reading.others:
-        reading = replace(reading, id_column=schema.id_column or None)
+    id_column = reading.id_column
+    if id_column is None and schema.id_column not in reading.others:
+        id_column = schema.id_column or None
     if given is not None:
-        _note_unknown(parts.values(), {*schema.names, *reading.others}, source)
-    return [_silo(name, part, schema, reading) for name, part in parts.items()]
+        _note_unknown(parts.values(), {*schema.names, *reading.others, id_column}, source)
+    return [_silo(name, part, schema, id_column) for name, part in parts.items()]
 
 
 def _lacking(part: Part, schema: Schema, source: str) -> str:
     """Which columns of a schema a table does not have, in words."""
-    lacking = [column for column in schema.names if column not in part.frame.columns]
+    known = set(part.frame.columns)
+    lacking = [column for column in schema.names if column not in known]
     near = nearest_names(lacking[0], part.frame.columns) if lacking else ""
     return f"{part.path.name} lacks {listed(lacking)} of {source}; {near}" if lacking else ""
 
 
-def _note_unknown(parts: Iterable[Part], known: set[str], source: str) -> None:
+def _note_unknown(parts: Iterable[Part], known: set[str | None], source: str) -> None:
     extra = [tuple(column for column in part.frame.columns if column not in known) for part in parts]
     for names in dict.fromkeys(filter(None, extra)):
         warnings.warn(f"columns that {source} does not know are ignored: {listed(names)}", stacklevel=4)
@@ -249,12 +251,11 @@ def _plain_schema(parts: Mapping[str, Part], reading: Reading) -> Schema:
     return Schema.of_numbers(next(iter(parts.values())).plain.columns).with_missing(reading.missing_codes)
 
 
-def _silo(name: str, part: Part, schema: Schema, reading: Reading) -> Silo:
-    """The rows of a table by a schema."""
-    own = reading.id_column if reading.id_column in part.frame.columns else None
-    part = replace(part, reading=replace(reading, id_column=own))
-    X = schema.encode(part.frame, f"silo {name!r}: ", place=part.place, wording=reading.wording)
-    return Silo(name, X, schema.names, part.rows, part.ids, part.labels, schema, own)
+def _silo(name: str, part: Part, schema: Schema, id_column: str | None) -> Silo:
+    """The rows of a table by a schema, named by a column if the table has it."""
+    own = id_column if id_column in part.frame.columns else None
+    X = schema.encode(part.frame, f"silo {name!r}: ", place=part.place, wording=part.reading.wording)
+    return Silo(name, X, schema.names, part.rows, part.ids(own), part.labels, schema, own)
 
 
 def _check_alike(parts: Mapping[str, Part], advice: str) -> None:

@@ -22,11 +22,10 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from ..errors import RefusedError
 from ..schema import is_number
 from .catalogue import CODES
-from .columns import Columns
 from .findings import ERROR, LIMIT, NOTE, SMALLEST, UNITS, WIDTH, Finding, Kind, Unit, bounded, fold_of
+from .parts import Columns
 
 Array = np.ndarray
 Key = TypeVar("Key")
@@ -126,7 +125,7 @@ def _lines(columns: Columns) -> Iterator[_Line]:
             yield _sums(content[:, place])
 
 
-def _sums(values: Array, zeros: int = 0) -> tuple[int, int, float, float, int]:
+def _sums(values: Array, zeros: int = 0) -> _Line:
     """Count, missing, mean, squared deviations and negatives of the values and of this many additional zeros."""
     missing = int(np.isnan(values).sum())
     values = values.astype(np.float64)
@@ -223,15 +222,8 @@ def _form(said: Surveyed) -> int:
     return 0 if said.aliases is not None else 2 if (said.kinds == Kind.SPARSE).all() else 1
 
 
-def _known(array: Array | None) -> Array:
-    """A required field; the checks of messages have ensured that it is there."""
-    if array is None:
-        raise RefusedError("the description of a silo's columns is incomplete")
-    return array
-
-
 def _odd(answers: Mapping[Key, Hashable]) -> dict[Key, Key]:
-    """Clients that disagree with more others than they agree with, each with a silo of the commonest other answer."""
+    """Silos that disagree with more others than they agree with, each with a silo of the commonest other answer."""
     count = Counter(answers.values())
     odd = {}
     for silo, answer in answers.items():
@@ -248,10 +240,10 @@ def _by_itself(silo: str, said: Surveyed, n_clusters: int, complete: bool) -> It
         ("no name", ERROR, kinds == Kind.NAMELESS, kinds),
         ("identifier", ERROR, kinds == Kind.IDENTIFIERS, kinds),
     ]
-    if said.counts is None:  # a run with privacy: what columns are called and what they hold is all that is known
+    if said.counts is None or said.missing is None:  # a run with privacy: only names and types of columns are known
         found.append(("empty", gaps, kinds == Kind.NOTHING, kinds))
     else:
-        n, counts, missing, needed = said.n_samples or 0, said.counts, _known(said.missing), max(2, n_clusters + 1)
+        n, counts, missing, needed = said.n_samples or 0, said.counts, said.missing, max(2, n_clusters + 1)
         if n < needed:
             yield Finding(silo, "few rows", ERROR, place=needed, number=float(n))
         numbers = (kinds == Kind.NUMBERS) | (kinds == Kind.SPARSE)
@@ -347,7 +339,7 @@ def _outweighed(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> list
 
 # --------------------------------------------------------------------------------------------------------- values
 
-# Clients differ for good reasons, so only differences that no other population can explain are findings.
+# Silos differ for good reasons, so only differences that no other population can explain are findings.
 _GAP = 5.0  # distance of two means, in the smaller standard deviation, from which the units may differ
 _FAR = 10.0  # distance of two means, in the larger standard deviation, that counts as far apart
 _TIMES = 20.0  # ratio of means and spreads that is a finding even if no unit explains it
@@ -389,7 +381,7 @@ def _collect(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> _Sums:
             at = [groups[column][silo] for column in columns]
             told = np.isin(said.kinds, (Kind.NUMBERS, Kind.SPARSE)) & (said.counts >= SMALLEST)
             each = (said.counts, said.means, said.squares, said.negatives, told)
-            sums[:, row, columns] = [_known(numbers)[at] for numbers in each]
+            sums[:, row, columns] = [np.asarray(numbers)[at] for numbers in each]
     n, mean, squares, negatives, there = sums
     n = np.maximum(n, 1)
     return _Sums(n, mean, np.sqrt(squares / n), negatives, there > 0)

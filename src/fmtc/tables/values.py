@@ -15,8 +15,8 @@ from ..kernels.scaling import far_row
 from ..schema import MANY
 from ..wording import PARAMETERS, Wording
 from .catalogue import codes_of, constants_of, explain, missing_of, plain, words_of
-from .columns import Columns
-from .findings import ERROR, NOTE, Finding
+from .findings import ERROR, Finding
+from .parts import Columns
 from .silos import Silo, count_cells
 from .survey import compare_columns
 
@@ -47,8 +47,8 @@ def remarks(
     accept_units : bool
         Whether a silo may have most of its columns in other units than the others; otherwise `DataError`.
     wording : Wording
-        For whom. Rows of files are counted from 1. Of others, columns that are below 0 in few silos only are no remark,
-        as they may be centred; and of many rows only some are looked at.
+        For whom. In files, rows are counted from 1. In arrays and data frames, columns that are below 0 in few silos
+        are no remark, as they may be centred, and of many rows only some are looked at.
 
     Examples
     --------
@@ -69,8 +69,9 @@ def remarks(
     step = 1 if files else max(1, -(-sum(silo.X.size for silo in silos) // LOOKED_AT))
     seen = "" if step == 1 else f" (one row in {step} was looked at)"
     some = [replace(silo, X=silo.X[::step]) for silo in silos]
-    about = [sentence] if (sentence := codes_of(_codes(some, names), wording)) else []
-    about += _compared(some, names, _UNITS if files else _UNITS[:-1], scaled, accept_units, wording)
+    X = np.concatenate([silo.X for silo in some]).astype(np.float64)
+    about = [sentence] if (sentence := codes_of(_codes(dict(zip(names, X.T, strict=True))), wording)) else []
+    about += _compared(some, names, scaled, accept_units, wording)
     return [f"{sentence}{seen}" for sentence in about] + far
 
 
@@ -109,9 +110,8 @@ def codes_in(columns: Columns, wording: Wording = PARAMETERS) -> str:
     content = columns.content
     if not isinstance(content, pl.DataFrame):
         return ""
-    plain = [c for c in content.get_columns() if c.dtype.is_numeric() and c.name not in columns.categories]
-    found = codes_among({c.name: c.cast(pl.Float64).to_numpy() for c in plain})
-    return codes_of(found, wording)
+    numbers = [c for c in content.get_columns() if c.dtype.is_numeric() and c.name not in columns.categories]
+    return codes_of(_codes({c.name: c.cast(pl.Float64).to_numpy() for c in numbers}), wording)
 
 
 def _is_constant(X: Any) -> Array:
@@ -130,12 +130,7 @@ def _far(silos: Sequence[Silo], names: Sequence[str | int], files: bool) -> Iter
 
 
 def _compared(
-    silos: Sequence[Silo],
-    names: Sequence[str | int],
-    codes: Sequence[str],
-    scaled: bool,
-    accept: bool,
-    wording: Wording,
+    silos: Sequence[Silo], names: Sequence[str | int], scaled: bool, accept: bool, wording: Wording
 ) -> list[str]:
     """About a column that outweighs all others, and silos with values like those of another unit or coding.
 
@@ -147,7 +142,7 @@ def _compared(
     columns = {silo.name: Columns(pl.DataFrame(silo.X, schema=called, orient="row")) for silo in silos}
     findings = compare_columns(columns, scaled=scaled, accept_units=accept)
     heavy = [explain([f], f.silo, columns, wording=wording)[0] for f in findings if f.code == "dominant"][:1]
-    findings = [f for f in findings if f.code in codes]
+    findings = [f for f in findings if f.code in (_UNITS if wording.of_files else _UNITS[:-1])]
     stops, notes = (
         [f"{name} {'; '.join(said)}" for name in columns if (said := explain(findings, name, columns, only, wording))]
         for only in (ERROR, None)
@@ -160,14 +155,10 @@ def _compared(
 # ------------------------------------------------------------------------------------------------------------ codes
 
 
-def _codes(silos: Sequence[Silo], names: Sequence[str | int]) -> list[Finding]:
-    X = np.concatenate([silo.X for silo in silos]).astype(np.float64)
-    lowest = int(np.count_nonzero(np.nanmin(X, axis=0, initial=np.inf) == 0))
-    return codes_among(dict(zip(names, X.T, strict=True)), zeros=lowest < max(_COUNTS, 0.9 * len(names)))
-
-
-def codes_among(columns: Mapping[str | int, Array], *, zeros: bool = True) -> list[Finding]:
-    """Codes for missing values in columns of numbers; with `zeros`, 0 may be one."""
+def _codes(columns: Mapping[Any, Array]) -> list[Finding]:
+    """Codes for missing values in columns of numbers."""
+    lowest = sum(np.nanmin(values, initial=np.inf) == 0 for values in columns.values())
+    zeros = lowest < max(_COUNTS, 0.9 * len(columns))  # whether 0 may be a code
     found = {name: code for name, values in columns.items() if (code := sentinel(values)) is not None}
     found = {name: code for name, code in found.items() if zeros or code[0] != 0}
 
@@ -175,7 +166,7 @@ def codes_among(columns: Mapping[str | int, Array], *, zeros: bool = True) -> li
         return all(c in found and found[c][0] == code for c, values in columns.items() if (values == code).any())
 
     return [
-        Finding("", "code", NOTE, name, facts={"code": code, "n": n, "nearest": nearest, "alone": alone(code)})
+        Finding.of_column("code", name, value=code, n=n, nearest=nearest, alone=alone(code))
         for name, (code, n, nearest) in found.items()
     ]
 

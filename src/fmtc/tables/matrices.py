@@ -1,22 +1,130 @@
-"""Matrices with notes about their rows: files of AnnData (.h5ad), read and written with h5py."""
+"""Matrices from files: .npy, .npz and AnnData (.h5ad, with h5py); limits on the memory that files claim to need."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import os
+import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
 import scipy.sparse as sp
+from rich.filesize import decimal
 
-from ..errors import DataError, nearest_names
+from ..errors import DataError, listed, nearest_names
 from .reading import Reading
 
 Array = np.ndarray
+INFLATED = 2**30  # bytes that any archive may need in memory
+INFLATION = 100  # a larger archive may need this many times its own size
+
+
+def as_numbers(path: Path, X: Any) -> Any:
+    """A matrix of a file as one of numbers, dense or a csr_array; single precision stays."""
+    if X.ndim != 2:
+        raise DataError(f"{path} holds an array of shape {X.shape}; fmtc needs 2 dimensions, one line per row")
+    if X.dtype.kind not in "fiub":
+        raise DataError(f"{path} holds values of type {X.dtype}; fmtc needs real numbers")
+    X = X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
+    if sp.issparse(X):
+        if hasattr(X, "check_format"):  # before it is converted: indices out of range would end the process
+            X.check_format(full_check=True)
+        X = sp.csr_array(X)
+        X.sum_duplicates()
+    return X
+
+
+# --------------------------------------------------------------------------------------------------------------- limits
+
+
+def most_bytes(path: Path) -> int:
+    """Bytes that a compressed file may expand to."""
+    return max(INFLATED, INFLATION * path.stat().st_size)
+
+
+def check_memory(path: Path, n_bytes: int) -> None:
+    """Raise `DataError` for more than this machine's memory."""
+    if n_bytes > _memory():
+        raise DataError(
+            f"{path} needs {decimal(n_bytes)}, and this machine has {decimal(int(_memory()))} of memory: omit rows "
+            "or columns, or use a larger machine"
+        )
+
+
+def check_inflated(path: Path, n_bytes: int) -> None:
+    """Raise `DataError` for an archive that expands so much in memory that it is probably malicious."""
+    check_memory(path, n_bytes)
+    if n_bytes > most_bytes(path):
+        raise DataError(
+            f"{path} has {decimal(path.stat().st_size)} and would need {decimal(n_bytes)} of memory: above "
+            f"{decimal(INFLATED)}, a file may expand {INFLATION} times. If you trust it, save it without compression "
+            "(numpy.save), or a sparse matrix without its empty rows and columns"
+        )
+
+
+def _memory() -> float:
+    """Bytes of memory of this machine; infinity if the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
+# --------------------------------------------------------------------------------------------------------------- arrays
+
+
+def read_array(path: Path, _: Reading) -> Any:
+    """A matrix, whose declared size is checked against file and memory before it is read."""
+    with path.open("rb") as stream:
+        check_memory(path, _declared(stream, path.stat().st_size)[1])
+    return as_numbers(path, np.load(path, allow_pickle=False))
+
+
+def read_archive(path: Path, _: Reading) -> Any:
+    """The matrix of an .npz file, once it is known how much memory it needs."""
+    with zipfile.ZipFile(path) as archive:
+        keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        is_sparse = {"format", "shape", "data"} <= set(keys)
+        declared = {}
+        for key in ["X"] if "X" in keys and not is_sparse else keys:
+            with archive.open(f"{key}.npy") as stream:
+                declared[key] = _declared(stream, archive.getinfo(f"{key}.npy").file_size)
+    needed = [key for key, (n_axes, _) in declared.items() if is_sparse or n_axes == 2 or key == "X"]
+    if len(needed) != 1 and not is_sparse:
+        raise DataError(
+            f"{path} holds {len(needed)} 2-D arrays (keys: {listed(keys)}); give an .npz with exactly one, with one "
+            "called 'X', or one written by scipy.sparse.save_npz"
+        )
+    check_inflated(path, sum(declared[key][1] for key in needed))
+    with np.load(path, allow_pickle=False) as arrays:
+        if not is_sparse:
+            return as_numbers(path, arrays[needed[0]])
+        sides = [abs(int(side)) for side in arrays["shape"].ravel()]
+    check_inflated(path, 8 * sum(sides))  # a number for each row and column
+    return as_numbers(path, sp.load_npz(path))
+
+
+def _declared(stream: IO[bytes], size: int) -> tuple[int, int]:
+    """From the header of an array, whose file has `size` bytes: its axes, and the bytes it needs as numbers."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    count, there = math.prod(shape), size - stream.tell()
+    n_bytes = count * int(dtype.itemsize)
+    if min(shape, default=0) < 0 or (n_bytes > there and not dtype.hasobject):
+        raise ValueError(
+            f"its header declares {' x '.join(map(str, shape))} values of type {dtype}, {decimal(n_bytes)}, "
+            f"but the file has {decimal(there)}"
+        )
+    return len(shape), count * (4 if dtype == np.float32 else 8)
+
+
+# -------------------------------------------------------------------------------------------------------------- AnnData
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +150,7 @@ class Annotated:
         return tuple(self.X.shape)
 
 
-def read_h5ad(path: Path, reading: Reading, check_memory: Callable[[Path, int], None]) -> Annotated:
+def read_h5ad(path: Path, reading: Reading) -> Annotated:
     """The matrix X of a file of AnnData, or one of its `obsm`, and `obs`.
 
     Parameters
@@ -50,12 +158,10 @@ def read_h5ad(path: Path, reading: Reading, check_memory: Callable[[Path, int], 
     path : Path
     reading : Reading
         With the name of a representation, such as ``"X_pca"``; None takes X.
-    check_memory : callable
-        Refuses what the machine has no memory for.
     """
     obsm = reading.obsm
     with _opened(path) as file:
-        X = _matrix(path, _source(path, file, reading), check_memory)
+        X = _matrix(path, _source(path, file, reading))
         ids, about = _frame(path, file, "obs")
         genes = _frame(path, file, "var")[0] if obsm is None else []
     n, d = X.shape
@@ -155,7 +261,7 @@ def _opened(path: Path, mode: str = "r") -> Iterator[Any]:
         raise DataError(f"{path} cannot be read, it is damaged or not a .h5ad file: {error}") from error
 
 
-def _matrix(path: Path, source: Any, check_memory: Callable[[Path, int], None]) -> Any:
+def _matrix(path: Path, source: Any) -> Any:
     if not hasattr(source, "keys"):
         check_memory(path, 8 * math.prod(map(int, source.shape)))
         return as_numbers(path, source[:])
@@ -166,21 +272,6 @@ def _matrix(path: Path, source: Any, check_memory: Callable[[Path, int], None]) 
     check_memory(path, 12 * int(source["data"].shape[0]))
     make = sp.csr_array if kind.startswith("csr") else sp.csc_array
     return as_numbers(path, make((source["data"][:], source["indices"][:], source["indptr"][:]), shape=shape))
-
-
-def as_numbers(path: Path, X: Any) -> Any:
-    """A matrix of a file as one of numbers, dense or a csr_array; single precision stays."""
-    if X.ndim != 2:
-        raise DataError(f"{path} holds an array of shape {X.shape}; fmtc needs 2 dimensions, one line per row")
-    if X.dtype.kind not in "fiub":
-        raise DataError(f"{path} holds values of type {X.dtype}; fmtc needs real numbers")
-    X = X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
-    if sp.issparse(X):
-        if hasattr(X, "check_format"):  # before it is converted: indices out of range would end the process
-            X.check_format(full_check=True)
-        X = sp.csr_array(X)
-        X.sum_duplicates()
-    return X
 
 
 def _frame(path: Path, file: Any, name: str) -> tuple[list[str], pl.DataFrame]:

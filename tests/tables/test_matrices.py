@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from fmtc.artifacts.labels import read_labels
 from fmtc.cli import main_group
 from fmtc.tables import Reading, read_silos
-from fmtc.tables.annotated import read_obs
+from fmtc.tables.matrices import read_obs
 
 
 def obs_as(path, version):
