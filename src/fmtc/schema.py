@@ -83,8 +83,7 @@ class Column:
         """Which numbers lie outside the bounds."""
         low = -math.inf if self.lower is None else self.lower
         high = math.inf if self.upper is None else self.upper
-        found: Array = (numbers < low) | (numbers > high)
-        return found
+        return (numbers < low) | (numbers > high)
 
 
 @dataclass(frozen=True)

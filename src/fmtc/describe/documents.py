@@ -18,8 +18,7 @@ class Document:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """Undo `to_dict`."""
-        found: Self = built(cls, document)
-        return found
+        return built(cls, document)
 
 
 def built(kind: Any, value: Any) -> Any:

@@ -184,8 +184,7 @@ class ClusterSums(Protection):
 
     def counts(self, answer: Any, client: Any) -> Array:
         """Rows of each cluster."""
-        counts: Array = answer.counts
-        return counts
+        return answer.counts
 
 
 class MixtureSums(ClusterSums):

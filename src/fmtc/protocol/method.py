@@ -172,5 +172,4 @@ def method_of(name: str) -> Method:
             raise RefusedError(f"there is no method {name!r}; there are {', '.join((*METHODS, *installed))}")
         where = installed[name]
     module, _, attribute = where.partition(":")
-    method: Method = getattr(import_module(module), attribute)
-    return method
+    return getattr(import_module(module), attribute)

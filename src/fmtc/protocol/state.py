@@ -213,8 +213,7 @@ def _without_holes(X: Any) -> Any:
 def _column_fill(X: Array) -> Array:
     """Mean of each column over its filled cells, 0 where there are none."""
     holes = np.isnan(X)
-    mean: Array = np.where(holes, 0, X).sum(axis=0) / np.maximum(np.count_nonzero(~holes, axis=0), 1)
-    return mean
+    return np.where(holes, 0, X).sum(axis=0) / np.maximum(np.count_nonzero(~holes, axis=0), 1)
 
 
 def input_rows(client: ClientState) -> Any:

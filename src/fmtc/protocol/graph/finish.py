@@ -318,8 +318,7 @@ def first_statistics(own: Clusters, order: Array) -> Statistics:
 
 def order_of(client: Clustered, ask: Any) -> Array:
     """Which cluster of the client takes each number: as the server says, or by the common centres that it shows."""
-    order: Array = same_place(client.own.model.centers, ask.frame) if ask.order is None else ask.order
-    return order
+    return same_place(client.own.model.centers, ask.frame) if ask.order is None else ask.order
 
 
 def widened(own: Clusters, ask: Any) -> Clusters:

@@ -182,8 +182,7 @@ def _indicator(graph: Graph, labels: Array, k: int) -> Array:
 def _sphere_labels(F: Array, k: int, seed: int) -> Array:
     """Clusters of the rows of F, all scaled to length 1; (n, k) -> (n,)."""
     E = F / row_norms(F)
-    found: Array = to_numpy((E @ unit_centers(E, k, RESTARTS, seed).T).argmax(axis=1))
-    return found
+    return to_numpy((E @ unit_centers(E, k, RESTARTS, seed).T).argmax(axis=1))
 
 
 def _mixed(model: GraphModel, own: Clusters, ask: Any, order: Array, settings: Settings) -> GraphModel:

@@ -55,8 +55,7 @@ class Stage:
 
 def mean_of(X: Array, public: Public) -> Array:
     """The row in the unit ball, and 1: length at most sqrt(1 + 1)."""
-    total: Array = np.column_stack([public.box.unit(X), np.ones(len(X))]).sum(axis=0)
-    return total
+    return np.column_stack([public.box.unit(X), np.ones(len(X))]).sum(axis=0)
 
 
 def radius_of(X: Array, public: Public) -> Array:
@@ -73,8 +72,7 @@ def gram_of(X: Array, public: Public) -> Array:
     Y = centred(X, public)
     G = Y.T @ Y
     lower, column = np.tril_indices(len(G))
-    total: Array = G[lower, column] * np.where(lower == column, 1.0, sqrt(2))
-    return total
+    return G[lower, column] * np.where(lower == column, 1.0, sqrt(2))
 
 
 def anchor_of(X: Array, public: Public) -> Array:

@@ -246,8 +246,7 @@ def _read_mixture(server: PrivateServer, total: Array, sd: float, settings: Sett
 
 def _second(server: PrivateServer) -> Array:
     """Mean squares of the coordinates as the stages see them."""
-    second: Array = server.variances / server.public.size**2
-    return second
+    return server.variances / server.public.size**2
 
 
 _BOTH = ("anchors", "mixture")

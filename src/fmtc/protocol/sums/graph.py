@@ -208,8 +208,7 @@ def _sketch_width(server: Scaled, settings: Settings) -> int:
 
 def omega(d: int, width: int, seed: int) -> Array:
     """The random matrix of a sketch, which server and clients draw alike; (d, width), orthonormal columns."""
-    found: Array = np.linalg.qr(np.random.default_rng([seed, 3]).normal(size=(d, width)))[0]
-    return found
+    return np.linalg.qr(np.random.default_rng([seed, 3]).normal(size=(d, width)))[0]
 
 
 # -------------------------------------------------------------------------------------------- frame, numbers, mixture
