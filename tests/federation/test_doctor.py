@@ -335,6 +335,8 @@ def test_a_name_nobody_knows(north):
     assert (check.name, check.ok) == ("address", False)
     assert "'coordinator.invalid'" in check.found
     assert reachable(kit) == check.sentence and refusal(kit) == ""
+    change(kit.startup / "fed_client.json", ["servers", 0, "service", "target"], "coordinator..invalid:8002")
+    assert "'coordinator..invalid'" in last(kit).found
 
 
 def test_a_name_server_that_is_away(north, monkeypatch):

@@ -114,6 +114,8 @@ def write_rows(path):
         ("port = 80.5", "got 80.5"),
         ('host = "a b"', "host 'a b' is neither"),
         ('host = "-x"', "host '-x' is neither"),
+        ('host = "a..b"', "host 'a..b' is neither"),
+        (f'host = "{"a" * 64}.org"', "is neither"),
         ("host = 7", "host 7 is neither"),
         ('name = "a study"', "name 'a study'"),
         ("name = 5", "name 5"),

@@ -474,6 +474,8 @@ def test_admissions_that_do_not_fit_the_kit(fresh, answered, tmp_path):
         accept(resigned(fresh, document, plan=plan), kit)
     with pytest.raises(KitError, match="lacks the silos' common secret"):
         accept(resigned(fresh, document, sealed=None), kit)
+    with pytest.raises(FileError, match="other certificates than those of a guest"):
+        accept(resigned(fresh, document, role="guest", certificates={}), kit)
     with pytest.raises(KitError, match="is not a folder"):
         accept(document, tmp_path / "nowhere")
     crt = tmp_path / "old.crt"

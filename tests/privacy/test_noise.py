@@ -69,15 +69,15 @@ def test_a_standard_deviation_is_rounded_up_and_hardly(sd):
 
 def test_what_decides_are_whole_numbers(monkeypatch):
     """No comparison and no array inside the sampler has a floating-point number."""
-    real, seen = noise._Bits.below, []
+    real, seen = noise._below, []
 
-    def below(self, limit, n):
+    def below(limit, n):
         seen.append(type(limit))
-        found = real(self, limit, n)
+        found = real(limit, n)
         assert found.dtype == np.int64 and (found >= 0).all() and (found < limit).all()
         return found
 
-    monkeypatch.setattr(noise._Bits, "below", below)
+    monkeypatch.setattr(noise, "_below", below)
     assert draw(2.5, 1000).dtype == np.int64
     assert set(seen) == {int}
 
@@ -93,6 +93,6 @@ def test_sizes_and_values_that_cannot_be():
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 10, 2**31 + 1])
 def test_uniform_numbers_are_uniform(limit):
-    found = noise._Bits().below(limit, N)
+    found = noise._below(limit, N)
     assert found.min() >= 0 and found.max() < limit
     assert abs(found.mean() - (limit - 1) / 2) <= 7 * limit / sqrt(12 * N)

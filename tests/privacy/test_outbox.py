@@ -411,6 +411,8 @@ def test_the_first_release_of_each_phase_waits_for_a_yes(lasting):
 
 def test_a_no_withholds_the_answer_and_leaves_no_trace_of_a_release(lasting, tmp_path):
     said = []
+    with pytest.raises(WithheldError, match="nobody to ask: the first answer"):
+        release(lasting(rules=Rules(hold=True)), message(), answer())
     outbox = lasting(rules=Rules(ask=lambda description: said.append(description) or False, hold=True))
     for _ in range(2):
         with pytest.raises(WithheldError):

@@ -15,7 +15,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import make_reply
 from tests.clock import ManualClock
 
-from fmtc.errors import OwnError, RefusedError, SiteError
+from fmtc.errors import FileError, OwnError, RefusedError, SiteError
 from fmtc.privacy.ledger import LEDGER, read_lines
 from fmtc.protocol.base import Failure, Message, Nothing
 from fmtc.protocol.common import END
@@ -28,7 +28,7 @@ from fmtc.runtime.flare import adapter
 from fmtc.runtime.spec import RunSpec
 from fmtc.settings import Settings
 
-from .kits import make_kits
+from .kits import make_kits, told
 
 SETTINGS = Settings(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)
 ASKED = Message("round", ROUND.Ask(anchor=np.ones((5, 3))), round_no=2, last_round=1)
@@ -247,6 +247,15 @@ def test_what_is_no_question_is_answered_by_the_kind_of_an_error(site, shareable
     assert answer == Failure(error="RefusedError")
     (line,) = read_lines(site.kit / LEDGER)
     assert [entry["field"] for entry in line["fields"]] == ["error"]
+
+
+def test_a_damaged_kit_is_told_at_the_silo(site):
+    (site.kit / LEDGER).write_text("no line of a ledger\n")
+    with pytest.raises(FileError, match="line 1 is not JSON"):
+        site.ask(adapter._question("r", Message("hello", Nothing())))
+    (event,) = told(site.kit, "error")
+    assert (event["kind"], event["run"]) == ("FileError", "r")
+    assert "line 1 is not JSON" in event["why"]
 
 
 class _AnyPhase:

@@ -250,7 +250,8 @@ class Outbox:
             return
         why = [finding.sentence for finding in held]
         if self.rules.ask is None:
-            raise WithheldError(f"the answer to {phase.name!r} is held, and there is nobody to ask: {why[0]}")
+            because = why[0] if why else "the first answer of each kind waits for a person"
+            raise WithheldError(f"the answer to {phase.name!r} is held, and there is nobody to ask: {because}")
         declared = entries(phase.Answer)
         shown = [
             entry | {"what": declared[entry["field"]].what, "tells": declared[entry["field"]].tells} for entry in fields

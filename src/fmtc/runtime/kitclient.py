@@ -73,7 +73,6 @@ class ClientSource:
     client_id: str
     data: str
     reading: Reading = field(default_factory=Reading)  # how the rows are read
-    salt: str | None = None  # for the hashes of words; None: that of the kit
     max_k: int | None = None  # clusters that a run may ask for
     min_rows: int = 0  # rows for each cluster, on average, that a run must leave
     max_runs: int | None = None  # runs within 24 hours
@@ -144,7 +143,7 @@ class ClientSource:
         """How the rows are read, with the salt of the kit where rows are texts."""
         if self.reading.text_column is None:
             return self.reading
-        return replace(self.reading, salt=self.salt or read_salt(kit / SALT))
+        return replace(self.reading, salt=read_salt(kit / SALT))
 
     def rows(self, kit: Path) -> Silo:
         """The client's table, read and checked."""
@@ -195,7 +194,7 @@ class KitClient:
         subjects: dict[str, Callable[[], Any]] = {
             "client": self._open,
             "table": partial(_Table, self),
-            "run": partial(_Run, self),
+            "run": lambda: self,
             "keys": lambda: self.keys,
         }
         store = FolderStore(self.folder, self.method)
@@ -330,8 +329,17 @@ class KitClient:
         """Write model and labels to the client's folder, before the server learns that they are there."""
         if not self.method.keeps:
             return
+        result = self.method.result(client)
+        arrays, model = flatten(result.model, MODEL)
         settings = {name: value for name, value in asdict(self.settings).items() if name not in ("seed", "levels")}
         about = {
+            **KEPT.head,
+            "method": self.method.name,
+            "client_id": client.client_id,
+            "model": model,
+            "type": type(result.model).__name__,
+            "round_no": client.round_no,
+            "choice": result.choice,
             "run": self.run_id,
             "data": self.data,
             "settings": settings | {"random_state": self.spec.random_state},
@@ -339,7 +347,21 @@ class KitClient:
             "roster": "" if self.keys is None else self.keys.code,
             "seconds": self.clock.monotonic() - self.began,
         }
-        write_client_result(self.folder / RESULT, client, self.method.name, about)
+        write_tensors(self.folder / RESULT, arrays | {"labels": result.labels}, about)
+
+    # ----------------------------------------------------------------------- replies to questions about the run itself
+
+    def sizes(self, settings: Any) -> dict[str, int]:
+        """Nothing of the sizes matters."""
+        return {}
+
+    def end(self, converged: bool, told: Mapping[str, Any] | None = None, held: bool = False) -> None:
+        """Note that the run is over, and what was told of the client; that is, confirm to have labels."""
+        if (self.folder / RESULT).exists():
+            more = ({"told": told} if told else {}) | ({"held": True} if held else {})
+            self.events.tell("ended", run=self.run_id, converged=converged, **more)
+        elif self.method.keeps:  # it was away, or has lost its kit
+            raise RefusedError("the run is over, and this silo has no labels of it yet")
 
 
 class _Table:
@@ -374,25 +396,6 @@ class _Table:
         known, wording = {cid: self.columns}, self.client.source.reading.wording
         words = {severity: explain(found, cid, known, severity, wording) for severity in (ERROR, NOTE)}
         self.client.events.tell("preflight", run=self.client.run_id, **words)
-
-
-class _Run:
-    """Replies about the run itself."""
-
-    def __init__(self, client: KitClient):
-        self.client = client
-
-    def sizes(self, settings: Any) -> dict[str, int]:
-        """Nothing of the sizes matters."""
-        return {}
-
-    def end(self, converged: bool, told: Mapping[str, Any] | None = None, held: bool = False) -> None:
-        """Note that the run is over, and what was told of the client; that is, confirm to have labels."""
-        if (self.client.folder / RESULT).exists():
-            more = ({"told": told} if told else {}) | ({"held": True} if held else {})
-            self.client.events.tell("ended", run=self.client.run_id, converged=converged, **more)
-        elif self.client.method.keeps:  # it was away, or has lost its kit
-            raise RefusedError("the run is over, and this silo has no labels of it yet")
 
 
 def finish_alone(folder: Path, clock: Clock = SYSTEM) -> bool:
@@ -433,7 +436,7 @@ class KeptResult:
     settings: dict[str, Any]  # of the run, for the model to name
     seconds: float
     run: str
-    roster: str = ""  # code of the roster, where only sums were seen
+    roster: str  # code of the roster, where only sums were seen
 
     def check(self, silo: Silo, file: str) -> None:
         """Refuse rows that the labels were not computed from: other rows, identifiers, or another order of them."""
@@ -444,24 +447,13 @@ class KeptResult:
             )
 
 
-def write_client_result(path: Path, client: Any, method: str, about: Mapping[str, Any]) -> None:
-    """Keep a client's model and labels; `about` has the other fields of `KeptResult`."""
-    result = method_of(method).result(client)
-    arrays, rest = flatten(result.model, MODEL)
-    always = {
-        **KEPT.head, "method": method, "client_id": client.client_id,
-        "model": rest, "type": type(result.model).__name__, "round_no": client.round_no, "choice": result.choice,
-    }  # fmt: skip
-    write_tensors(path, arrays | {"labels": result.labels}, {**always, **about})
-
-
 def read_client_result(path: Path) -> KeptResult:
-    """Undo `write_client_result`."""
+    """What a `KitClient` kept of a run that is over for it."""
     arrays, about = read_tensors(path, KEPT)
     with well_formed(path):
         kinds = method_of(about["method"]).model_types
         kind = {kind.__name__: kind for kind in kinds}[about["type"]]
         model = unflatten(kind, arrays, about["model"], MODEL)
-        facts = {name: about[name] for name in ("data", "round_no", "settings", "seconds", "run")}
-        result = ClientResult(model, arrays["labels"], choice=about.get("choice"))
-        return KeptResult(result, tuple(about["notes"]), **facts, roster=about.get("roster", ""))
+        facts = {name: about[name] for name in ("data", "round_no", "settings", "seconds", "run", "roster")}
+        result = ClientResult(model, arrays["labels"], choice=about["choice"])
+        return KeptResult(result, tuple(about["notes"]), **facts)

@@ -82,7 +82,6 @@ class LocalTransport(Transport):
         from joblib import effective_n_jobs
 
         self.settings, self.method, self.run_id = settings, method, run_id
-        self.n_jobs = n_jobs
         self.cores = effective_n_jobs(n_jobs)
         self.pool = ThreadPoolExecutor(self.cores, initializer=_calm)  # no thread before there is work for two
         self.device = device  # other than the processor's, works on one client at a time

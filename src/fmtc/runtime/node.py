@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..artifacts.files import Kind, fingerprint, jsonable, read_tensors, write_tensors
+from ..artifacts.files import Kind, fingerprint, jsonable, read_tensors, well_formed, write_tensors
 from ..errors import FileError, RefusedError
 from ..linalg.arrays import to_device, to_numpy
 from ..privacy.outbox import Outbox
@@ -88,18 +88,17 @@ def write_state(path: Path, client: Any, method: Method, round_no: int, question
 def read_state(path: Path, client: Any, method: Method) -> Any:
     """The client at the round of a file of `write_state`; refuses a file made on other rows."""
     arrays, about = read_tensors(path, STATE)
-    lacking = {"client_id", "round_no", "data", "method"} - set(about)
-    lacking |= set(about.get("arrays", method.saved if about.get("round_no") else ())) - set(arrays)
-    if lacking:
-        raise FileError(f"{path} is damaged: it lacks {', '.join(sorted(lacking))}")
-    if about["client_id"] != client.client_id or about["data"] != fingerprint(client.X):
+    with well_formed(path):
+        owner, round_no = (about["client_id"], about["data"]), about["round_no"]
+        found = {name: arrays[name] for name in about["arrays"]}
+    if owner != (client.client_id, fingerprint(client.X)):
         raise FileError(
             f"the rows of silo {client.client_id!r} are not those of the checkpoint in {path.parent}; a run can only "
             "be resumed on the same data. Start again, or bring the old file back."
         )
-    device = getattr(client, "device", None)
-    found = {name: value if device is None else to_device(value, device) for name, value in arrays.items()}
-    return method.restored(client, about["round_no"], found)
+    if (device := getattr(client, "device", None)) is not None:
+        found = {name: to_device(value, device) for name, value in found.items()}
+    return method.restored(client, round_no, found)
 
 
 class ClientNode:

@@ -22,7 +22,7 @@ from ...protocol.method import Method
 from ..clock import SYSTEM, Clock
 from ..conductor import conduct
 from ..driver import Replies, Transport
-from ..events import Channel, at_coordinator
+from ..events import Channel, at_coordinator, at_silo
 from ..kitclient import KitClient
 from ..spec import RunSpec
 from .compat import DXO, Controller, DataKind, EventType, Executor, ReturnCode, Task, from_shareable
@@ -302,8 +302,7 @@ class FmtcExecutor(Executor):
     def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
         """Answer one message; whatever is returned has passed the client's outbox."""
         if self.client is None:
-            kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
-            self.client = KitClient(kit, self.spec, self.clock)
+            self.client = self._open(Path(fl_ctx.get_engine().get_workspace().get_root_dir()))
         message: Message | None = None
         try:
             message = _asked(shareable, self.spec.run_id, self.spec.method)
@@ -314,3 +313,12 @@ class FmtcExecutor(Executor):
         if isinstance(answer, Failure):
             self.log_error(fl_ctx, f"{answer.error}; see the kit's file of errors")
         return _reply(self.spec.run_id, message, answer)
+
+    def _open(self, kit: Path) -> KitClient:
+        """The client in a kit; where a file of the kit is damaged, its person is told."""
+        try:
+            return KitClient(kit, self.spec, self.clock)
+        except Exception as error:
+            place = {"run": self.spec.run_id, "phase": "", "round": 0}
+            at_silo(kit, self.clock).tell("error", **place, why=str(error), kind=type(error).__name__)
+            raise

@@ -295,8 +295,8 @@ def host_name(kit: Kit) -> Check:
     host, number = address(kit)
     try:
         found = sorted({str(entry[4][0]) for entry in socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)})
-    except socket.gaierror as error:
-        if error.errno == socket.EAI_AGAIN:
+    except (socket.gaierror, UnicodeError) as error:  # the latter for a name with an empty part, or a very long one
+        if isinstance(error, OSError) and error.errno == socket.EAI_AGAIN:
             return Check("address", False, f"no name server answers the question for {host!r}",
                          "check the network and DNS of this machine")  # fmt: skip
         return Check("address", False, f"the name {host!r} of the coordinator is not known here",

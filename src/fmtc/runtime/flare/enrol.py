@@ -335,7 +335,7 @@ def _accept_admission(document: Any, folder: Path, what: Any) -> Kit:
     startup = folder / ("server/startup" if role == COORDINATOR else "startup")
     if (startup / identity.AUTHORITY).exists() and identity.load_certificate(startup / identity.AUTHORITY) != authority:
         raise TrustError(f"{what} is of another authority than the kit {folder}")
-    if set(document["certificates"]) != set(CERTIFICATES.get(role, ())):
+    if role not in CERTIFICATES or set(document["certificates"]) != set(CERTIFICATES[role]):
         raise FileError(f"{what} is damaged: it holds other certificates than those of a {role}")
     plan = plan_in(what, document["plan"])
     roster = Roster.check(document["roster"], authority, what)

@@ -269,9 +269,12 @@ def _set_policy(workspace: Path, plan: Plan, role: str) -> None:
     resources["components"] = [c for c in resources["components"] if "logging" not in c["path"]]
     if role == "coordinator":
         if is_loopback(plan.host):  # listen on the loopback only: FLARE's default, "server", means all interfaces
-            target = f"{plan.host}:{plan.port}"
-            _edit(workspace / "startup/fed_server.json", ("servers", 0, "service", "target"), target)
-        _edit(workspace.parent / "admin/startup/fed_admin.json", ("admin", "host"), plan.dialled_here)
+            ours = read_json(workspace / "startup/fed_server.json")
+            ours["servers"][0]["service"]["target"] = f"{plan.host}:{plan.port}"
+            write_json(workspace / "startup/fed_server.json", ours)
+        login = read_json(workspace.parent / "admin/startup/fed_admin.json")
+        login["admin"]["host"] = plan.dialled_here
+        write_json(workspace.parent / "admin/startup/fed_admin.json", login)
         resources["servers"][0] |= {
             compat.HEARTBEAT_TIMEOUT: plan.lost_after,
             compat.MAX_CLIENTS: max(100, len(plan.silos)),
@@ -291,16 +294,6 @@ def _set_policy(workspace: Path, plan: Plan, role: str) -> None:
         (local / template).unlink(missing_ok=True)
     for script in (workspace / "startup").glob("*.sh"):  # fmtc starts the processes
         script.unlink()
-
-
-def _edit(path: Path, place: tuple[str | int, ...], value: Any) -> None:
-    """Replace one value in a JSON file."""
-    document = read_json(path)
-    inner = document
-    for step in place[:-1]:
-        inner = inner[step]
-    inner[place[-1]] = value
-    write_json(path, document)
 
 
 def write_secret(path: Path, text: str) -> None:

@@ -14,7 +14,8 @@ from ...artifacts.files import check_form
 from ...errors import FileError, KitError
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
-HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
+_LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"  # of a host name, between two dots
+HOST = re.compile(rf"(?=.{{1,252}}$){_LABEL}([.]{_LABEL})*")
 ASK_FOR_ANOTHER = "ask the organiser of the federation for a new one (`fmtc federation request` makes the request)"
 RESERVED = ("coordinator", "authority")  # folders that `provision` makes beside the silos' kits
 

@@ -160,7 +160,8 @@ def write_job(folder: Path, spec: RunSpec, plan: Plan, present: Collection[str])
         "lost_after": plan.lost_after,
     }
     for_server = {
-        "server": {compat.TASK_REQUEST_INTERVAL: polling(len(names))},
+        # how often a silo asks for work: with many silos less often
+        "server": {compat.TASK_REQUEST_INTERVAL: min(2.0, max(0.05, 0.01 * len(names)))},
         "workflows": [{"id": "fmtc", "path": CONTROLLER, "args": controller}],
     }
     for_client = {
@@ -175,11 +176,6 @@ def write_job(folder: Path, spec: RunSpec, plan: Plan, present: Collection[str])
     meta = {"name": "fmtc", "min_clients": len(names), "resource_spec": {}, "deploy_map": apps}
     write_json(folder / "meta.json", meta)
     return folder
-
-
-def polling(sites: int) -> float:
-    """Seconds between two requests of a silo for work: short with few silos, longer with many."""
-    return min(2.0, max(0.05, 0.01 * sites))
 
 
 # ------------------------------------------------------------------------------------------------------ supervision
