@@ -3,14 +3,17 @@
 import json
 import shutil
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from fmtc.cli import asking, main_group
+from fmtc.cli.joining import policy_of
 from fmtc.cli.words import Words
 from fmtc.privacy.ledger import LEDGER, FileLedger, hash_of, head_of
 from fmtc.privacy.outbox import Outbox
+from fmtc.privacy.rules import Policy
 from fmtc.protocol.base import Message, entries
 from fmtc.protocol.graph.opening import HELLO
 from fmtc.protocol.graph.round import ROUND
@@ -234,7 +237,7 @@ def test_a_whole_record_says_how_many_lines_it_has(kit, run):
 
 
 EVENT = {
-    "event": "held", "run": "run-1", "phase": "round", "round": 1,
+    "event": "to leave", "run": "run-1", "phase": "round", "round": 1,
     "fields": [{"field": "W", "shape": [4, 2], "type": "float64", "bytes": 64, "sha256": "00",
                 "what": "the projection", "tells": "A combination of the rows; see [Centres](#centres)."}],
 }  # fmt: skip
@@ -245,7 +248,7 @@ def test_a_person_says_yes_or_no(capsys, monkeypatch, allowed):
     asked, said = [], []
     words = Words(quiet=True)
     monkeypatch.setattr(asking, "confirmed", lambda text, _: asked.append(text) or allowed)
-    asking.answer_held(words, EVENT, lambda *what: said.append(what))
+    asking.ask_answer(words, EVENT, lambda *what: said.append(what))
     assert said == [("run-1", "round", allowed)]
     assert len(asked) == 1
     shown = " ".join(capsys.readouterr().err.split())
@@ -255,6 +258,28 @@ def test_a_person_says_yes_or_no(capsys, monkeypatch, allowed):
 
 
 def test_hold_needs_a_terminal(tmp_path):
-    done = fmtc_run("join", "--kit", tmp_path, "--data", tmp_path / "a.csv", "--out", tmp_path / "out", "--hold")
+    done = fmtc_run("join", "--kit", tmp_path, "--data", tmp_path / "a.csv", "--out", tmp_path / "out", "--ask")
     assert done.exit_code == 2
-    assert "--hold" in done.stderr
+    assert "--ask" in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------- rules of a silo
+
+
+def test_the_policy_of_a_silo_comes_from_a_file_its_kit_or_the_default(tmp_path):
+    assert policy_of(None, tmp_path, True) == Policy()
+    assert policy_of(None, tmp_path, False) == Policy(dominance="warn")  # nobody can be asked
+    (tmp_path / "rules.toml").write_text('dominance = "refuse"\n')
+    assert policy_of(None, tmp_path, False).dominance == "refuse"
+    other = tmp_path / "other.toml"
+    other.write_text('few_rows = "ask"\n')
+    assert policy_of(other, tmp_path, True).few_rows == "ask"
+    with pytest.raises(click.UsageError, match="no terminal"):
+        policy_of(other, tmp_path, False)
+
+
+def test_a_person_is_told_why_they_are_asked(capsys, monkeypatch):
+    event = {"run": "r", "phase": "round", "fields": [], "why": ["one record moves the projection by 40 %"]}
+    monkeypatch.setattr(asking, "confirmed", lambda question, _: True)
+    asking.ask_answer(Words(quiet=True), event, lambda *said: None)
+    assert "why: one record moves the projection" in capsys.readouterr().err

@@ -7,10 +7,6 @@ import pytest
 from click.testing import CliRunner
 from tests.test_cli_outbox import fmtc_run as fmtc
 
-from fmtc.cli import asking
-from fmtc.cli.joining import policy_of
-from fmtc.cli.words import Words
-from fmtc.privacy.rules import Policy
 from fmtc_bench.audits import runs as audits
 from fmtc_bench.cli.program import main_group
 
@@ -156,27 +152,3 @@ def test_a_run_folder_is_judged_by_its_sizes_and_its_record(files, tmp_path):
     assert done.exit_code == 4
     assert "was changed" in done.stderr
     assert fmtc_run("audit", "run", tmp_path).exit_code == 3
-
-
-# ------------------------------------------------------------------------------------------------- rules of a silo
-
-
-def test_the_policy_of_a_silo_comes_from_a_file_its_kit_or_the_default(tmp_path):
-    import click
-
-    assert policy_of(None, tmp_path, True) == Policy()
-    assert policy_of(None, tmp_path, False) == Policy(dominance="warn")  # nobody can be asked
-    (tmp_path / "rules.toml").write_text('dominance = "refuse"\n')
-    assert policy_of(None, tmp_path, False).dominance == "refuse"
-    other = tmp_path / "other.toml"
-    other.write_text('few_rows = "hold"\n')
-    assert policy_of(other, tmp_path, True).few_rows == "hold"
-    with pytest.raises(click.UsageError, match="no terminal"):
-        policy_of(other, tmp_path, False)
-
-
-def test_a_person_is_told_why_an_answer_is_held(capsys, monkeypatch):
-    event = {"run": "r", "phase": "round", "fields": [], "why": ["one record moves the projection by 40 %"]}
-    monkeypatch.setattr(asking, "confirmed", lambda question, _: True)
-    asking.answer_held(Words(quiet=True), event, lambda *said: None)
-    assert "held: one record moves the projection" in capsys.readouterr().err

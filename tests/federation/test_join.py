@@ -401,7 +401,7 @@ def released(home):
 def test_a_person_who_sends_everything_is_asked_once_for_each_phase(home, during, clock, person):
     asked = person("all")
     during(lambda kit: whole_run(kit, clock))
-    done = join(home, "--hold")
+    done = join(home, "--ask")
     assert done.exit_code == 0, done.output
     assert labels(home) == fitted(home)
     phases = dict.fromkeys(line["phase"] for line in released(home))
@@ -425,7 +425,7 @@ def test_what_a_person_withholds_does_not_leave(home, during, clock, person):
         say(kit, serve.REFUSED)
 
     during(refused)
-    done = join(home, "--hold")
+    done = join(home, "--ask")
     assert done.exit_code == 3  # by the last line of `refused`, which ends it
     error = heard.pop()
     assert isinstance(error.__cause__, OwnError)

@@ -382,18 +382,18 @@ def test_a_question_that_comes_again_when_a_run_resumes_is_no_new_one(lasting):
         release(lasting(), Message("coordinates", COORDINATES.Ask(), 21), given, COORDINATES, "c")
 
 
-# --------------------------------------------------------------------------------------------------------------- hold
+# --------------------------------------------------------------------------------------------------------------- ask
 
 
 def test_the_first_release_of_each_phase_waits_for_a_yes(lasting):
     shown = []
 
-    def hold(description):
+    def person(description):
         shown.append(description)
         return True
 
     for _ in range(2):  # a new process does not ask again
-        outbox = lasting(rules=Rules(ask=hold, hold=True))
+        outbox = lasting(rules=Rules(ask=person, always=True))
         for round_no in (1, 2):
             release(outbox, message(round_no), answer(round_no))
         release(outbox, Message("finish", FINISH.Ask(), 2, 2), FINISH.Answer(centers=np.eye(3)), FINISH)
@@ -405,15 +405,15 @@ def test_the_first_release_of_each_phase_waits_for_a_yes(lasting):
     fields = shown[0]["fields"]
     assert [entry["field"] for entry in fields] == ["W", "cut", "misfit"]
     assert all(entry["what"] and entry["tells"] for entry in fields)
-    release(lasting("run2", rules=Rules(ask=hold, hold=True)), message(), answer())
+    release(lasting("run2", rules=Rules(ask=person, always=True)), message(), answer())
     assert len(shown) == 3  # another run is another matter
 
 
 def test_a_no_withholds_the_answer_and_leaves_no_trace_of_a_release(lasting, tmp_path):
     said = []
-    with pytest.raises(WithheldError, match="nobody to ask: the first answer"):
-        release(lasting(rules=Rules(hold=True)), message(), answer())
-    outbox = lasting(rules=Rules(ask=lambda description: said.append(description) or False, hold=True))
+    with pytest.raises(WithheldError, match="nobody to ask: it is the first"):
+        release(lasting(rules=Rules(always=True)), message(), answer())
+    outbox = lasting(rules=Rules(ask=lambda description: said.append(description) or False, always=True))
     for _ in range(2):
         with pytest.raises(WithheldError):
             release(outbox, message(), answer(1.0))
@@ -422,6 +422,6 @@ def test_a_no_withholds_the_answer_and_leaves_no_trace_of_a_release(lasting, tmp
     assert not (tmp_path / "payloads").exists()
     outbox.fail(message(), WithheldError("no"))
     assert kinds(outbox) == ["failure"]
-    given = release(lasting(rules=Rules(ask=lambda description: True, hold=True)), message(), answer(2.0))
+    given = release(lasting(rules=Rules(ask=lambda description: True, always=True)), message(), answer(2.0))
     assert given.W[0, 0] == 2.0  # what was withheld is not kept
     assert issubclass(WithheldError, LimitError)

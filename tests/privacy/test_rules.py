@@ -240,7 +240,7 @@ def test_a_record_that_dominates_is_held_and_one_that_stands_out_is_told(rng):
     assert rules.check(ROUND, None, stated(calm)) == []
     loud = np.vstack([calm, [[300.0, 0, 0]]])
     (found,) = rules.check(ROUND, None, stated(loud))
-    assert (found.rule, found.action) == ("dominance", "hold")
+    assert (found.rule, found.action) == ("dominance", "ask")
     assert "at fixed embedding" in found.sentence
     middle = stated(np.vstack([calm, [[12.0, 0, 0]]]))
     middle.own = clustered(rng, [200, 201]).own
@@ -253,9 +253,9 @@ def test_a_record_that_dominates_is_held_and_one_that_stands_out_is_told(rng):
 
 def test_a_policy_goes_through_a_file(tmp_path):
     path = tmp_path / "rules.toml"
-    path.write_text('min_cluster = 8\nsmall_cluster = "hold"\ninfluence = [0.01, 0.02]\n')
+    path.write_text('min_cluster = 8\nsmall_cluster = "ask"\ninfluence = [0.01, 0.02]\n')
     policy = Policy.read(path)
-    assert policy == Policy(min_cluster=8, small_cluster="hold", influence=(0.01, 0.02))
+    assert policy == Policy(min_cluster=8, small_cluster="ask", influence=(0.01, 0.02))
     assert Policy.from_dict(json.loads(json.dumps(asdict(policy)))) == policy
     assert policy.asks and not Policy(dominance="warn").asks
 
@@ -264,7 +264,7 @@ def test_a_policy_goes_through_a_file(tmp_path):
     ("text", "word"),
     [
         ('few_row = "warn"', "did you mean 'few_rows'"),
-        ('dominance = "omit"', "'off', 'warn', 'hold', 'refuse'"),
+        ('dominance = "omit"', "'off', 'warn', 'ask', 'refuse'"),
         ("min_cluster = 0", "at least 1"),
         ("min_cluster = 2.5", "whole number"),
         ("leverage = [0.5, 0.2]", "lower one first"),
@@ -317,7 +317,7 @@ def test_a_person_is_asked_where_a_rule_holds_and_told_why():
         asked.append(shown)
         return len(asked) > 1
 
-    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy(small_cluster="hold"), person))
+    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy(small_cluster="ask"), person))
     release(outbox, seeded(20, 9))  # nothing to ask about
     with pytest.raises(WithheldError):
         release(outbox, seeded(20, 3), turn=1)  # though it is not the first of its phase
@@ -330,7 +330,7 @@ def test_a_person_is_asked_where_a_rule_holds_and_told_why():
 
 @pytest.mark.filterwarnings("ignore:before an answer left")
 def test_where_nobody_can_be_asked_it_does_not_leave():
-    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy(small_cluster="hold")))
+    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy(small_cluster="ask")))
     with pytest.raises(WithheldError, match="nobody to ask"):
         release(outbox, seeded(20, 3))
     assert outbox.ledger.lines() == []

@@ -373,14 +373,14 @@ def test_nobody_at_the_screen_does_not_stop_a_run(kits, tmp_path):
 
 @pytest.mark.parametrize("word", ["yes", "no"])
 def test_a_person_may_hold_the_first_answer_of_each_kind(kits, tmp_path, word):
-    ClientSource("a", str(tmp_path / "a.npy"), hold=True).write(kits["a"])
+    ClientSource("a", str(tmp_path / "a.npy"), ask=True).write(kits["a"])
     transport, shown = KitTransport(kits, SETTINGS), []
     channel, over = at_silo(kits["a"]), threading.Event()
 
     def person():
         while not over.is_set():
             for event in channel.news():
-                if event["event"] == "held":
+                if event["event"] == "to leave":
                     shown.append(event)
                     channel.tell("decided", run=event["run"], phase=event["phase"], send=word == "yes")
             over.wait(0.02)

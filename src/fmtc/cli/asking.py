@@ -126,7 +126,7 @@ def ask_roster(words: Words, kit: Kit, roster: Roster, code: str | None, *, dial
         words.say(f"pinned the key of {', '.join(new)} in {kit.path / 'silos.toml'}")
 
 
-def answer_held(words: Words, event: Mapping[str, Any], decide: Callable[[str, str, bool], None]) -> None:
+def ask_answer(words: Words, event: Mapping[str, Any], decide: Callable[[str, str, bool], None]) -> None:
     """Show an answer that waits for the person at a silo, ask whether it may leave, and pass on what the person says.
 
     Parameters
@@ -145,7 +145,7 @@ def answer_held(words: Words, event: Mapping[str, Any], decide: Callable[[str, s
     which = "an answer" if why else "the first answer"
     words.tell(f"{which} of the phase {event['phase']} wants to leave:")
     for sentence in why:
-        words.tell(Text.assemble(("held: ", "yellow"), sentence), by=2)
+        words.tell(Text.assemble(("why: ", "yellow"), sentence), by=2)
     words.tell(table)
     allowed = confirmed("Send it, and later answers of this phase in this run?", NO_TERMINAL)
     decide(event["run"], event["phase"], allowed)

@@ -218,10 +218,10 @@ class Comparison:
         """Compare the silos of files through what they would send in a federation."""
         from ..tables.survey import compare_columns
 
-        held = tables.read_columns(files, replace(reading, judge=reading.text_column is None))
+        found = tables.read_columns(files, replace(reading, judge=reading.text_column is None))
         complete = reading.missing == REFUSE
-        found = compare_columns(held, n_clusters=n_clusters, complete=complete, scaled=scaled)
-        return cls(list(held), found, held)
+        findings = compare_columns(found, n_clusters=n_clusters, complete=complete, scaled=scaled)
+        return cls(list(found), findings, found)
 
     @property
     def stops(self) -> bool:
@@ -239,8 +239,8 @@ class Comparison:
             states = [Text(plural(len(said[kind]), kind), STYLES[kind][0]) for kind in STYLES if said[kind]]
             size = ""
             if silo in self.columns:
-                held = self.columns[silo]
-                size = f" ({plural(held.n_rows, 'row')}, {plural(held.width, 'column')})"
+                mine = self.columns[silo]
+                size = f" ({plural(mine.n_rows, 'row')}, {plural(mine.width, 'column')})"
             state = Text(", ").join(states) if states else ("agrees", "green")
             words.tell(Text.assemble((silo, "bold"), size, ": ", state))
             for kind, (_, style) in STYLES.items():

@@ -457,8 +457,8 @@ class Taking(Output):
         "--accept-roster", metavar="CODE",
         help="Accept the silos of a roster code that you have compared; otherwise you are asked.",
     )  # fmt: skip
-    hold: bool = _limit("--hold", is_flag=True,
-                        help="Ask you before the first answer of each kind leaves; needs a terminal.")  # fmt: skip
+    ask: bool = _limit("--ask", is_flag=True,
+                       help="Ask you before the first answer of each kind leaves; needs a terminal.")  # fmt: skip
     rules: Path | None = _limit(
         "--rules", type=PATH, help="Your policy on small clusters and single records.  [default: rules.toml of the kit]"
     )
@@ -485,7 +485,7 @@ def join(kit_path: Path, taking: Taking, limits: Limits, reading: Reading, words
     Examples:
       fmtc join --kit north --data ours.parquet --id-column patient --out ours
       fmtc join --kit north --data ours.parquet --out ours --max-k 10 --min-rows 20
-      fmtc join --kit north --data ours.parquet --out ours --hold
+      fmtc join --kit north --data ours.parquet --out ours --ask
       fmtc join --kit north --data ours.parquet --out ours --stay --max-runs 2
       fmtc join --kit north --data ours.parquet --out ours --accept-roster 1f0c-77a2-93be-04d5
     """

@@ -40,15 +40,15 @@ ALONE = (  # labels are written without the coordinator's last word
 
 def take_part(words: Words, kit_path: Path, taking: Taking, limits: Limits, reading: Reading) -> None:
     """Wait for runs and take part in them, until one has ended or, with --stay, for ever."""
-    if taking.hold and not asking.at_terminal():
-        raise click.UsageError("--hold asks before answers leave, and there is no terminal to ask at")
+    if taking.ask and not asking.at_terminal():
+        raise click.UsageError("--ask is about answers that are to leave, and there is no terminal to ask at")
     kit = Kit.read(kit_path, "silo")
     kit.check()
     force = taking.force or taking.stay
     taking = replace(taking, out=free_path(taking.out, force, runs.is_run), force=force)
     source = ClientSource(
         kit.name, str(taking.data.resolve()), replace(reading, schema=reading.known_schema()),
-        shown=True, hold=taking.hold, n_clusters=taking.n_clusters, **asdict(limits),
+        shown=True, ask=taking.ask, n_clusters=taking.n_clusters, **asdict(limits),
         rules=asdict(policy_of(taking.rules, kit.path, asking.at_terminal())),
     )  # fmt: skip
     with words.warnings_as_notes():
@@ -105,7 +105,7 @@ def policy_of(path: Path | None, kit: Path, terminal: bool) -> Policy:
     policy = Policy.read(path)
     if policy.asks and not terminal:
         raise click.UsageError(
-            f'{path} holds answers until you say yes, and there is no terminal to ask at; use "warn" or "refuse"'
+            f'{path} has you asked before answers leave, and there is no terminal to ask at; use "warn" or "refuse"'
         )
     return policy
 
@@ -147,7 +147,7 @@ class Joined:
                 self.status.update(f"round {event['round']}")
             case "asked":
                 words.say(in_words(event))
-            case "roster" | "held":
+            case "roster" | "to leave":
                 self.status.stop()
                 self._ask(event)
                 self.status.start()
@@ -164,8 +164,8 @@ class Joined:
                 self._ended(event)
 
     def _ask(self, event: Mapping[str, Any]) -> None:
-        if event["event"] == "held":
-            asking.answer_held(self.words, event, self.member.decide)
+        if event["event"] == "to leave":
+            asking.ask_answer(self.words, event, self.member.decide)
         else:
             asking.ask_roster(self.words, self.member.kit, event["roster"], self.taking.accept_roster)
 

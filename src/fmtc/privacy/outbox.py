@@ -17,7 +17,7 @@ from ..errors import LimitError, TrustError, WithheldError
 from ..protocol.base import Failure, Message, Phase, entries, is_count, pack, unpack, value_bytes, value_digest
 from ..protocol.sums.masking import Masking
 from .ledger import FAILURE, RELEASE, REPLAY, Ledger
-from .rules import HOLD, REFUSE, Finding, Rules
+from .rules import ASK, REFUSE, Finding, Rules
 
 if TYPE_CHECKING:
     from .keys import Keys
@@ -88,7 +88,7 @@ class Outbox:
         self.ledger, self.client_id, self.run_id = ledger, client_id, run_id
         self.payloads, self.keys, self.charge, self.rules = payloads, keys, charge, rules or Rules()
         self._warned: set[str] = set()  # rules that have been spoken of in this process
-        self._approved: set[tuple[str, str]] = set()  # phases, and the rules that held an answer a person let pass
+        self._approved: set[tuple[str, str]] = set()  # phases and rules of answers that a person let pass
         self._given: dict[tuple[Any, ...], list[dict[str, Any]]] = {}  # question -> fields of its answer
         self._count: Counter[str] = Counter()  # different answers of each phase
         for line in ledger.lines():
@@ -244,14 +244,14 @@ class Outbox:
     def _ask_person(
         self, phase: Phase, message: Message, fields: list[dict[str, Any]], findings: Sequence[Finding]
     ) -> None:
-        """Hold the first answer of a phase, and the first that a rule holds, until a person says yes."""
-        held = [one for one in findings if one.action == HOLD and (phase.name, one.rule) not in self._approved]
-        if not held and (not self.rules.hold or self._count[phase.name]):
+        """Wait for a person's yes before the first answer of a phase, and before the first that a rule asks about."""
+        doubts = [one for one in findings if one.action == ASK and (phase.name, one.rule) not in self._approved]
+        if not doubts and (not self.rules.always or self._count[phase.name]):
             return
-        why = [finding.sentence for finding in held]
+        why = [finding.sentence for finding in doubts]
         if self.rules.ask is None:
-            because = why[0] if why else "the first answer of each kind waits for a person"
-            raise WithheldError(f"the answer to {phase.name!r} is held, and there is nobody to ask: {because}")
+            because = why[0] if why else "it is the first of its kind"
+            raise WithheldError(f"the answer to {phase.name!r} waits for a yes, and there is nobody to ask: {because}")
         declared = entries(phase.Answer)
         shown = [
             entry | {"what": declared[entry["field"]].what, "tells": declared[entry["field"]].tells} for entry in fields
@@ -259,7 +259,7 @@ class Outbox:
         about = {"run": self.run_id, "phase": phase.name, "round": message.round_no, "fields": shown}
         if not self.rules.ask(about | ({"why": why} if why else {})):
             raise WithheldError(f"the answer to {phase.name!r} was withheld")
-        self._approved |= {(phase.name, finding.rule) for finding in held}
+        self._approved |= {(phase.name, finding.rule) for finding in doubts}
 
 
 def placed(message: Message | None) -> Message:

@@ -29,9 +29,9 @@ Array = np.ndarray
 Ask = Callable[[Mapping[str, Any]], bool]  # a description of an answer -> whether it may leave
 
 RULES = "rules.toml"  # file of a kit
-OFF, WARN, HOLD, REFUSE = "off", "warn", "hold", "refuse"
+OFF, WARN, ASK, REFUSE = "off", "warn", "ask", "refuse"
 OMIT = "omit"
-SEVERITY = (OFF, WARN, HOLD, REFUSE)
+SEVERITY = (OFF, WARN, ASK, REFUSE)
 ALONE = 2  # rows of a cluster below which its centre would be a row
 TRACE = 1e-6  # rows that a concept is said to have of which nothing is sent: common shares must stay above 0
 PRESENT = 0.5  # rows from which a concept counts as one that the silo has: responsibilities are not whole numbers
@@ -42,7 +42,7 @@ class Finding:
     """Something that a rule found in an answer."""
 
     rule: str  # "small cluster", "few rows" or "dominance"
-    action: str  # "warn", "hold" or "refuse"
+    action: str  # "warn", "ask" or "refuse"
     sentence: str
 
 
@@ -54,7 +54,7 @@ class Policy:
     ----------
     min_cluster : int
         Fewest rows of a cluster whose centre or sums leave.
-    small_cluster : {"warn", "hold", "refuse", "omit", "off"}
+    small_cluster : {"warn", "ask", "refuse", "omit", "off"}
         What becomes of an answer with a smaller one. With "omit" it leaves without that cluster: its rows are counted
         with the nearest cluster, and a centre is that of the `min_cluster` rows nearest to it. A centre of one row
         never leaves, whatever is said here.
@@ -63,11 +63,11 @@ class Policy:
         learns as much as of absent ones.
     rows_per_column : float
         Fewest rows for each column. With fewer rows than columns, the projections that leave show the span of the rows.
-    few_rows : {"warn", "hold", "refuse", "off"}
+    few_rows : {"warn", "ask", "refuse", "off"}
     influence, leverage : pair of float
         Of one record on W at fixed embedding, and its leverage: above the first a warning, above the second
         `dominance`.
-    dominance : {"warn", "hold", "refuse", "off"}
+    dominance : {"warn", "ask", "refuse", "off"}
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Policy:
     >>> Policy(few_rows="shout")
     Traceback (most recent call last):
     ...
-    ValueError: few_rows must be one of 'off', 'warn', 'hold', 'refuse', got 'shout'
+    ValueError: few_rows must be one of 'off', 'warn', 'ask', 'refuse', got 'shout'
     """
 
     min_cluster: int = 5
@@ -87,7 +87,7 @@ class Policy:
     few_rows: str = WARN
     influence: tuple[float, float] = (0.05, 0.15)
     leverage: tuple[float, float] = (0.2, 0.5)
-    dominance: str = HOLD
+    dominance: str = ASK
 
     def __post_init__(self) -> None:
         check_choice("small_cluster", self.small_cluster, (*SEVERITY, OMIT))
@@ -107,7 +107,7 @@ class Policy:
     @property
     def asks(self) -> bool:
         """Whether a person may be asked."""
-        return HOLD in (self.small_cluster, self.few_rows, self.dominance)
+        return ASK in (self.small_cluster, self.few_rows, self.dominance)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Policy:
@@ -205,9 +205,9 @@ class Rules:
     ----------
     policy : Policy
     ask : callable, optional
-        Asks a person whether an answer may leave, given a description of it. Without, an answer that is held does not.
-    hold : bool
-        Whether the first answer of each phase of a run is held, whatever a rule says.
+        Asks a person whether an answer may leave, given a description of it. Without, an answer that waits does not.
+    always : bool
+        Whether a person is asked before the first answer of each phase of a run, whatever a rule says.
 
     Examples
     --------
@@ -221,8 +221,8 @@ class Rules:
     array([[41.,  0.]])
     """
 
-    def __init__(self, policy: Policy = QUIET, ask: Ask | None = None, hold: bool = False):
-        self.policy, self.ask, self.hold = policy, ask, hold
+    def __init__(self, policy: Policy = QUIET, ask: Ask | None = None, always: bool = False):
+        self.policy, self.ask, self.always = policy, ask, always
 
     # ------------------------------------------------------------------------------------------- what may leave
 

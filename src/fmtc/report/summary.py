@@ -212,17 +212,17 @@ def _sizes(sizes: Sequence[int] | None) -> dict[str, Any]:
     return {"clusters": int(np.count_nonzero(sizes)), "balance": _balance(sizes), "shares": shares}
 
 
-def _gain(held: Mapping[str, Any]) -> dict[str, Any]:
+def _gain(tried: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of held-out rows, together and alone."""
-    known = held.get("score") is not None and held.get("alone") is not None
+    known = tried.get("score") is not None and tried.get("alone") is not None
     return {
-        "held_out_rows": held.get("rows"),
-        "held_out": held.get("score"),
-        "alone": held.get("alone"),
-        "gain": held["score"] - held["alone"] if known else None,
-        "gain_error": held.get("error") if known else None,
-        "held_out_acc": held.get("acc"),
-        "alone_acc": held.get("alone_acc"),
+        "held_out_rows": tried.get("rows"),
+        "held_out": tried.get("score"),
+        "alone": tried.get("alone"),
+        "gain": tried["score"] - tried["alone"] if known else None,
+        "gain_error": tried.get("error") if known else None,
+        "held_out_acc": tried.get("acc"),
+        "alone_acc": tried.get("alone_acc"),
     }
 
 

@@ -33,8 +33,8 @@ AT_SILO: dict[str, Any] = OF_PROCESS | {
     "asked": OF_SILO,  # what a run asks for; before anything is answered
     "shown": {"run": str},  # the person there has seen it
     "preflight": {"run": str, "error": [str], "note": [str]},  # how its columns differ from the others'
-    "held": {"run": str, "phase": str, "fields": [{"field": str, "shape": [int], "bytes": int}], "why?": [str]},
-    "decided": {"run": str, "phase": str, "send": bool},  # what the person says about an answer that is held
+    "to leave": {"run": str, "phase": str, "fields": [{"field": str, "shape": [int], "bytes": int}], "why?": [str]},
+    "decided": {"run": str, "phase": str, "send": bool},  # what the person says about an answer that is to leave
     "round": {"run": str, "round": COUNT},
     "error": {"run": str, "phase": str, "round": COUNT, "why": str, "kind": str},  # in full; does not leave the kit
     "ended": {

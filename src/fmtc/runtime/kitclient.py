@@ -77,7 +77,7 @@ class ClientSource:
     min_rows: int = 0  # rows for each cluster, on average, that a run must leave
     max_runs: int | None = None  # runs within 24 hours
     shown: bool = False  # a person is shown the settings of a run before anything is answered
-    hold: bool = False  # a person is asked before the first answer of each kind leaves
+    ask: bool = False  # a person is asked before the first answer of each kind leaves
     floor: str | None = None  # the least privacy that a run must have, as `fmtc.privacy.floor.Floor` reads it
     sites: dict[str, str] | None = None  # names in certificates of clients that have another name in a run
     epsilon_budget: float | None = None  # most that private runs may ever spend of the rows' privacy; None: no limit
@@ -189,7 +189,7 @@ class KitClient:
         self.keys = self._make_keys() if self.method.masks else None
         source, ledger, sent = self.source, FileLedger(kit / LEDGER), Payloads(self.folder / SENT)
         policy = QUIET if source.rules is None else Policy.from_dict(source.rules)
-        rules = Rules(policy, self._ask_person if source.shown or source.hold else None, source.hold)
+        rules = Rules(policy, self._ask_person if source.shown or source.ask else None, source.ask)
         outbox = Outbox(ledger, source.client_id, spec.run_id, sent, self.keys, self._charge, rules)
         subjects: dict[str, Callable[[], Any]] = {
             "client": self._open,
@@ -322,7 +322,7 @@ class KitClient:
 
     def _ask_person(self, shown: Mapping[str, Any]) -> bool:
         """Show an answer to the person at the client, and wait for yes or no."""
-        said = self._ask("held", "decided", float("inf"), **shown)
+        said = self._ask("to leave", "decided", float("inf"), **shown)
         return said is not None and bool(said["send"])
 
     def _keep_result(self, client: Any) -> None:

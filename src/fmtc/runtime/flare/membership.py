@@ -108,7 +108,7 @@ class Membership:
 
         They are connected, restarted, trouble (nobody answers), refused (the coordinator does not accept us), second
         party (somebody else tried to join as this silo), roster (a person has to accept it: the caller asks and calls
-        `pin`, or `TrustError` is raised), asked (the settings of a run), held (an answer that
+        `pin`, or `TrustError` is raised), asked (the settings of a run), to leave (an answer that
         waits for a person), preflight, error (of our own), round, ended, confirmed (the coordinator knows that we have
         our labels) and idle.
 
@@ -159,7 +159,7 @@ class Membership:
         elif kind == "ended" and over is not None and over.get("alone") and not event.get("alone"):
             self.process.finish_jobs()
             yield {"event": "confirmed", "run": run_id}
-        elif kind in ("second party", "held", "error", "preflight", "round"):
+        elif kind in ("second party", "to leave", "error", "preflight", "round"):
             yield event
 
     def _note(self, event: Event) -> None:
@@ -202,7 +202,7 @@ class Membership:
         self._events.tell("delivered", run=run_id)
 
     def decide(self, run_id: str, phase: str, send: bool) -> None:
-        """Say whether an answer that is held may leave."""
+        """Say whether an answer may leave."""
         self._events.tell("decided", run=run_id, phase=phase, send=send)
 
     def discard(self) -> None:
