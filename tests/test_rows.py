@@ -406,3 +406,23 @@ def test_a_list_of_rows_is_not_remembered():
     model = FMTC(2, random_state=0, mixture=FEW).fit([[0.0, 1], [0, 2], [9, 1], [9, 2], [9, 3]])
     with pytest.raises(InputError, match="give them as X"):
         model.explain()
+
+
+def test_numbers_that_name_silos_are_called_alike_whatever_holds_them():
+    X, numbers = np.arange(24.0).reshape(12, 2), [1.0, 2.0] * 6
+    for silos in (numbers, np.array(numbers), np.array(numbers, dtype=object), pd.Series(numbers, dtype=object)):
+        model = Tabular().fit(X, silos=silos)
+        assert model.silos_ == ["1", "2"]
+        assert list(model.rows(X[:3], silos=1.0)) == ["1"]
+
+
+def test_a_fit_that_fails_leaves_the_model_of_before():
+    """Rows of other columns are refused by the model that is there, not looked at with the columns of the new rows."""
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=["a", "b"])
+    model = FMTC(2, view="mixture", random_state=0).fit(X)
+    labels = model.predict(X)
+    with pytest.raises(DataError, match="needs at least 3 rows"):
+        model.fit(pd.DataFrame({"c": [1.0, 2.0], "d": [3.0, 4.0], "e": [5.0, 7.0]}))
+    assert model.n_features_in_ == 2
+    assert model.schema_.names == ("a", "b")
+    assert_array_equal(model.predict(X), labels)

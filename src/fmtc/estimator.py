@@ -41,7 +41,7 @@ from .protocol.home import FEDERATED, TooFewError, calibrated
 from .protocol.method import COMMON, ClientResult, view_method
 from .protocol.outcome import shared_by
 from .protocol.state import checked_weights
-from .rows import Remembered, SilosMixin, is_mapping, refuse_blind_search, refuse_names
+from .rows import Remembered, SilosMixin, is_mapping, refuse_blind_search, refuse_names, unchanged_if_it_fails
 from .runtime.driver import Callback, RoundRecord, RunRecord, run
 from .runtime.local import LocalTransport
 from .settings import Graph, Mixture, Privacy, Settings, by_view, check_number, finite, flat
@@ -319,33 +319,34 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         -------
         self
         """
-        if silos is None:
-            refuse_names(y)
-        parts = self._parts(X, silos, reset=True)
-        if silos is not None and not isinstance(silos, str) and len(parts) > 1:
-            refuse_blind_search(sys._getframe(1))
-        self.__dict__.pop("text_recipe_", None)  # of rows it was fitted on before
-        check_device(self.device)
-        rows = {cid: Xt for cid, (Xt, _) in parts.items()}
-        self._check_names(rows)
-        k, asked = number_of_clusters(self, rows, partial(ask_locally, self, rows))
-        settings = self._settings(k)
-        self._refuse_rows(rows, settings)
-        method = view_method(settings.view, settings.privacy)
-        ledgers = None if asked is None else asked.ledgers
-        transport = LocalTransport(rows, settings, self.n_jobs, method=method, device=self.device, ledgers=ledgers)
-        result = run(
-            transport,
-            settings,
-            method=method,
-            weights=checked_weights(silo_weights, rows),
-            callbacks=[*callbacks, *([_print_round] if self.verbose else [])],
-            checkpoint=checkpoint,
-            resume=resume,
-        )
-        result = replace(result, shared=shared_by(result.server, settings), ledgers=transport.ledgers)
-        self._adopt(result.after(asked), transport.results(), {cid: places for cid, (_, places) in parts.items()})
-        self._fitted = replace(self._fitted, seen=Remembered.of(X, silos))
+        with unchanged_if_it_fails(self):
+            if silos is None:
+                refuse_names(y)
+            parts = self._parts(X, silos, reset=True)
+            if silos is not None and not isinstance(silos, str) and len(parts) > 1:
+                refuse_blind_search(sys._getframe(1))
+            self.__dict__.pop("text_recipe_", None)  # of rows it was fitted on before
+            check_device(self.device)
+            rows = {cid: Xt for cid, (Xt, _) in parts.items()}
+            self._check_names(rows)
+            k, asked = number_of_clusters(self, rows, partial(ask_locally, self, rows))
+            settings = self._settings(k)
+            self._refuse_rows(rows, settings)
+            method = view_method(settings.view, settings.privacy)
+            ledgers = None if asked is None else asked.ledgers
+            transport = LocalTransport(rows, settings, self.n_jobs, method=method, device=self.device, ledgers=ledgers)
+            result = run(
+                transport,
+                settings,
+                method=method,
+                weights=checked_weights(silo_weights, rows),
+                callbacks=[*callbacks, *([_print_round] if self.verbose else [])],
+                checkpoint=checkpoint,
+                resume=resume,
+            )
+            result = replace(result, shared=shared_by(result.server, settings), ledgers=transport.ledgers)
+            self._adopt(result.after(asked), transport.results(), {cid: places for cid, (_, places) in parts.items()})
+            self._fitted = replace(self._fitted, seen=Remembered.of(X, silos))
         return self
 
     def _check_names(self, silos: Iterable[str]) -> None:
@@ -719,7 +720,9 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         ('column 0', True)
         """
         if row is not None:
-            return self._explained_row(row, silos)
+            if X is not None:
+                raise TypeError("row= takes the place of X: give one of them")
+            return replace(self._explained_row(row, silos), names=dict(names or {}))
         rows, places, labels = self._labelled(X, silos)
         return self._explained(rows, {cid: labels[places[cid]] for cid in rows}, names=names)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, ClassVar, Self
@@ -272,6 +273,18 @@ def refuse_blind_search(caller: FrameType) -> None:
         )
 
 
+@contextmanager
+def unchanged_if_it_fails(estimator: Any) -> Iterator[None]:
+    """Give an estimator back what it knew, such as columns and models of an earlier fit, if the block does not end."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
 @dataclass(frozen=True, eq=False)
 class Remembered:
     """Rows of others, which are not kept alive: weak references, and the silo of each row as it was given."""
@@ -345,6 +358,8 @@ def _rows_by_silo(silos: Any, n: int) -> dict[str, Any]:
         raise DataError(f"silos must hold one name per row: X has {n} rows, silos has shape {array.shape}")
     if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all():
         array = array.astype(np.int64)
+    if array.dtype.kind == "O":  # numbers among them, as a column of a table may hold
+        array = np.array([silo_name(silo) for silo in array])
     words = np.char.strip(array.astype(str))
     values, codes = np.unique(words, return_inverse=True)
     if missing := NAMELESS & set(values.tolist()):

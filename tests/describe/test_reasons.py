@@ -192,3 +192,12 @@ def test_it_is_told_in_words_and_in_json(mixture, frames):
     again = json.loads(json.dumps(why.to_dict()))
     assert again["reasons"][0]["contribution"] == why.reasons[0].contribution
     assert again["names"]["1"] == "severe"
+
+
+def test_names_and_rows_beside_a_row_are_not_forgotten(mixture, frames):
+    row = frames["a"][:1]
+    why = mixture.explain(row=row, silos="a")
+    named = mixture.explain(row=row, silos="a", names={why.cluster: "mild"})
+    assert "mild" in str(named) and "mild" not in str(why)
+    with pytest.raises(TypeError, match="row= takes the place of X"):
+        mixture.explain(frames["a"], row=row, silos="a")

@@ -182,6 +182,12 @@ def test_the_salt(north, home):
     assert failed([doctor.salt(north)]) == ["salt"]
 
 
+def test_a_time_of_no_zone_is_that_of_greenwich():
+    now = datetime.now(UTC)
+    (check,) = doctor._clock(f"HTTP/1.1 404\r\nDate: {now:%a, %d %b %Y %H:%M:%S} -0000\r\n".encode())
+    assert (check.name, check.ok) == ("clock", True)
+
+
 def test_clock_against_the_coordinator(home, north):
     for ahead, words in ((3600, "behind it"), (-3600, "ahead of it"), (60, "")):
         with listening(https(home / "kits/coordinator/server/startup", ahead=ahead)) as port:

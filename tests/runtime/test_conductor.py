@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import polars as pl
@@ -23,12 +23,12 @@ from fmtc.cli.words import Words, show_run
 from fmtc.describe.words import held_words
 from fmtc.loading import load_atlas
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
-from fmtc.protocol.method import view_method
+from fmtc.protocol.method import ClientResult, view_method
 from fmtc.report import render, summarise
 from fmtc.runtime.conductor import RESULT, conduct, read_record
 from fmtc.runtime.events import EVENTS, at_coordinator
 from fmtc.runtime.kitclient import RESULT as CLIENT_RESULT
-from fmtc.runtime.kitclient import SALT, STATES, ClientSource, read_client_result
+from fmtc.runtime.kitclient import SALT, STATES, ClientSource, KeptResult, read_client_result
 from fmtc.runtime.spec import RunSpec
 from fmtc.schema import Column, Schema
 from fmtc.tables import Reading
@@ -97,6 +97,27 @@ def test_a_row_of_what_join_wrote_is_found_by_its_identifier(home, data, tmp_pat
     write_silo(Words(quiet=True), source, kit, {"run": "r", "converged": False, "result": kept}, Output(tmp_path / "o"))
     done = CliRunner().invoke(main_group, ["explain", str(tmp_path / "o"), "--row", "p17"])
     assert done.exit_code == 0 and "patient p17 of south: cluster" in done.output, done.output
+
+
+def test_a_silo_of_texts_reads_words_and_no_numbers_of_columns(tmp_path):
+    """The texts are at the silo, so that what its clusters are can be said in words, as by `fmtc fit`."""
+    texts = [f"{word} the patient number{i}" for word in ("cough fever", "broken bone") for i in range(15)]
+    file, kit = tmp_path / "south.csv", tmp_path / "south"
+    pl.DataFrame({"notes": texts}).write_csv(file)
+    (kit / "local").mkdir(parents=True)
+    (kit / SALT).write_text("5a" * 32)
+    source = ClientSource("south", str(file), Reading(text_column="notes"))
+    source.write(kit)
+    silo = source.rows(kit)
+    model = fmtc.FMTC(2, view="graph", scale="tfidf", random_state=0).fit({"south": silo.X})
+    settings = {name: value for name, value in asdict(model._settings()).items() if name not in ("seed", "levels")}
+    kept = KeptResult(
+        ClientResult(model._models["south"], model.labels_), (), fingerprint(silo.X, silo.ids), 3,
+        settings | {"random_state": 0}, 1.0, "r", "",
+    )  # fmt: skip
+    write_silo(Words(quiet=True), source, kit, {"run": "r", "converged": True, "result": kept}, Output(tmp_path / "o"))
+    explained = str(read_explanation(tmp_path / "o"))
+    assert any(word in explained for word in ("cough", "fever", "broken", "bone")), explained
 
 
 def test_a_silo_says_that_it_counts_its_own_rows(home, tmp_path, capsys):

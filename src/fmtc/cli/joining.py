@@ -29,6 +29,7 @@ from ..tables.reading import Reading
 from . import asking
 from .federation import Limits, Taking
 from .flags import Output, free_path
+from .predict import word_lookup
 from .words import Words, note_table, show_run, size_of
 
 VIEWS = {"graph": "the graph view", "mixture": "the mixture view", "auto": "the view that suits the rows"}
@@ -264,8 +265,9 @@ def write_silo(
     result = RunRecord((), event["converged"], why, received=tuple(totals(lines)), held=held)
     model.n_features_in_ = silo.X.shape[1]
     model._adopt(result, {silo.name: kept.client}, n_iter=n_iter)
-    if (recipe := source.reading_in(kit).recipe) is not None:
-        model.text_recipe_ = recipe
+    reading = source.reading_in(kit)
+    if reading.recipe is not None:
+        model.text_recipe_ = reading.recipe
     if told := event.get("told"):
         told = {silo.name: list(zip(told["cosine"], told["flags"], strict=True))}
         model._fitted = replace(model._fitted, told=told)
@@ -278,7 +280,8 @@ def write_silo(
     report["trust"] |= {"mode": runs.mode_of(model), "roster": kept.roster, "heads": heads}
     if isinstance(model.privacy, Privacy):
         report["trust"]["budget"] = _budget(source, kit, kept.data)
-    runs.write_run(output.out, output.force, model, results, report)
+    word = word_lookup([Path(source.data)], reading)
+    runs.write_run(output.out, output.force, model, results, report, words=word)
     return report
 
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from ..artifacts.files import read_file
 from ..describe.atlas import presence_of
 from ..describe.words import FEW
-from ..errors import FileError, TrustError, nearest_names
+from ..errors import TrustError, nearest_names
 from ..kernels.centers import row_norms
 from ..kernels.influence import record_influence
 from ..linalg.arrays import double, to_numpy
@@ -121,12 +122,7 @@ class Policy:
     @classmethod
     def read(cls, path: Path) -> Policy:
         """A policy from a TOML file."""
-        try:
-            return cls.from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise FileError(f"{path} cannot be read: {error.strerror}") from None
-        except (ValueError, TypeError) as error:
-            raise FileError(f"{path} is no policy: {error}") from None
+        return read_file(path, lambda content: cls.from_dict(tomllib.loads(content.decode())), "is no policy")
 
 
 QUIET = Policy(small_cluster=OFF, few_rows=OFF, dominance=OFF)  # nothing but: no centre of one row leaves

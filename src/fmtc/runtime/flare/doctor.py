@@ -408,7 +408,8 @@ def _clock(answer: bytes) -> list[Check]:
     for line in answer.split(b"\r\n"):
         if line.lower().startswith(b"date:"):
             with contextlib.suppress(ValueError):
-                return [clock(parsedate_to_datetime(line[5:].decode("ascii", "replace").strip()))]
+                there = parsedate_to_datetime(line[5:].decode("ascii", "replace").strip())
+                return [clock(there if there.tzinfo else there.replace(tzinfo=UTC))]  # -0000: of no zone
     return []
 
 
