@@ -24,7 +24,7 @@ CEILINGS = {  # of code lines, as measured when they were set; "top" is the file
     "protocol": 4310,
     "runtime": 3540,
     "cli": 3110,
-    "top": 2285,
+    "top": 2290,
     "tables": 2220,
     "kernels": 1420,
     "artifacts": 1275,
