@@ -21,7 +21,7 @@ from fmtc.artifacts.files import write_json, write_tensors
 from fmtc.cli import main_group
 from fmtc.runtime.flare.authority import enrol
 from fmtc.runtime.flare.plan import Plan
-from fmtc.tables import formats, read_silos
+from fmtc.tables import matrices, read_silos
 
 TRIES = 20  # damaged files of each kind; raise it to look for more
 VALUES = (None, [], {}, "x", -1, 1e300, 10**30, 10**400, True, ["x"], [[1]], float("nan"))
@@ -280,7 +280,7 @@ def test_an_archive_that_inflates(tmp_path, monkeypatch):
     np.save(tmp_path / "plain.npy", zeros)
     (silo,) = read_silos([tmp_path / "small.npz"])
     assert silo.X.shape == zeros.shape
-    monkeypatch.setattr(formats, "INFLATED", 2**20)
+    monkeypatch.setattr(matrices, "INFLATED", 2**20)
     message = refused(*FIT, tmp_path / "small.npz")
     assert [word for word in ("4.0 MB", "1.0 MB", "100 times", "numpy.save") if word not in message] == []
     for name in ("large.npz", "plain.npy"):
@@ -300,7 +300,7 @@ def test_an_archive_whose_directory_is_not_true(told, tmp_path):
 
 @pytest.mark.parametrize("name", ["rows.npy", "rows.npz", "sparse.npz", "rows.parquet"])
 def test_what_memory_does_not_hold_is_not_read(name, home, tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "_memory", lambda: 1000)
+    monkeypatch.setattr(matrices, "_memory", lambda: 1000)
     assert "1.0 kB" in refused(*FIT, home / name)
 
 
