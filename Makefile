@@ -71,7 +71,7 @@ test-nehalem:
 	OPENBLAS_CORETYPE=Nehalem NPY_DISABLE_CPU_FEATURES='$(DISPATCHED)' \
 		$(PYTEST) -q -k 'not import' $(ARGS) $(KERNELS) bench/tests/baselines $(FITS)
 
-coverage: ARGS += --cov --cov-report=term --cov-fail-under=95
+coverage: override ARGS += --cov --cov-report=term --cov-fail-under=95
 coverage: test ## the same tests, and how much of the code they run: 95 % at least
 
 test-torch: $(VENV)/torch/stamp ## the same kernels on PyTorch's tensors, which it installs
