@@ -222,10 +222,9 @@ def _widest_gap(means: Array, precision: Array) -> float:
 def far_columns(means: Array, variances: Array, levels: tuple[int, ...] = ()) -> Array:
     """Which silos' columns are far beyond the others'; they should have no part in what all silos agree on.
 
-    A silo is judged by its median column that is a number, where there are any: in real tables one column may be wild
-    in one silo. Far means that half of its
-    column means lie more than 5 deviations of the median silo away from the median, or that half of its variances are
-    more than 10 times the median silo's.
+    A silo is judged by its median column, among those of numbers where there are any: in real tables one column may be
+    wild in one silo. Far means that half of its column means lie more than 5 deviations of the median silo away from
+    the median, or that half of its variances are more than 10 times the median silo's.
 
     Parameters
     ----------
