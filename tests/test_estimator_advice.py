@@ -133,6 +133,13 @@ def shapes(kind, n, seed):
     return make_blobs(n, centers=10 * np.eye(4), random_state=seed)[0], 4
 
 
+@pytest.mark.parametrize(("noise", "least"), [(0.08, 6), (0.1, 3)])
+def test_moons_that_a_few_links_join_are_two(noise, least):
+    """Where mutual neighbours alone counted: 5 and 1 of these 8."""
+    moons = [make_moons(300, noise=noise, random_state=seed)[0] for seed in range(8)]
+    assert sum(advise(X, model=FMTC(random_state=0, mixture=FEW)).chosen == 2 for X in moons) >= least
+
+
 @pytest.mark.parametrize("kind", ["moons", "circles", "blobs"])
 def test_rows_in_large_parts_get_as_many_clusters(kind):
     for seed, n in enumerate((200, 300, 400)):
@@ -161,7 +168,7 @@ def test_missing_cells_and_categories_are_taken(table):
 
     rows = {cid: X.copy() for cid, X in table.items()}
     rows["east"][0, 0] = np.nan
-    assert advise(rows, k_range=(2, 5), model=FMTC(random_state=0, mixture=FEW)).is_table
+    assert advise(rows, k_range=(2, 5), model=FMTC(random_state=0, mixture=FEW)).ks.tolist() == [2, 3, 4, 5]
     frames = {
         cid: pl.DataFrame(X, schema=list("vwxyz")).with_columns(sex=pl.Series(np.tile(["f", "m", "f"], 25)))
         for cid, X in table.items()

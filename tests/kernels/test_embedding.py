@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fmtc.kernels import graph as graphs
 from fmtc.kernels.embedding import (
+    large_parts,
     largest_eigenvalue,
     nearest_orthonormal,
     relative_move,
@@ -404,3 +405,52 @@ def test_rows_of_a_start_are_the_clients_own_in_any_order_of_the_graph(rng, monk
     assert_allclose(G, F, atol=1e-6)
     top, same = (largest_eigenvalue(each, np.random.default_rng(0)) for each in (graph, ordered))
     assert top == same
+
+
+# ---------------------------------------------------------------------------------- large parts
+
+
+def parts_of(X, e=12):
+    """Number of large parts of the graph of these rows."""
+    graph = build_graph(X, nonmutual_weight=0.25)
+    F = spectral_start(graph, e, np.random.default_rng(0))
+    return large_parts(F, np.einsum("ij,ij->j", F, graph.laplacian @ F))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [
+        ([100], 1),
+        ([100, 100], 2),
+        ([100] * 7, 7),
+        ([400, 100], 2),
+        ([700, 100, 30], 2),  # the third is less than a quarter of an equal share
+    ],
+)
+def test_large_parts_are_no_outliers(sizes, parts):
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.uniform(size=(n, 3)) + 9 * place for place, n in enumerate(sizes)])
+    assert parts_of(X) == parts
+    order = rng.permutation(len(X))
+    assert parts_of(sp.csr_array(X[order])) == parts
+    alone = np.zeros((20, 3))  # each further away than all before: nobody's neighbour
+    alone[:, 0] = 2.0 ** np.arange(10, 30)
+    assert parts_of(np.vstack([X, alone])) == parts
+
+
+@pytest.mark.parametrize(("between", "parts"), [(0, 2), (2, 2), (80, 1)])
+def test_parts_may_have_a_few_links(between, parts):
+    """Two squares of 200 points, and points on a line from one to the other: a thread does not make them one."""
+    rng = np.random.default_rng(1)
+    squares = rng.uniform(size=(400, 2)) + np.repeat([[0, 0], [1.5, 0]], 200, axis=0)
+    thread = np.column_stack([np.linspace(1, 1.5, between + 2)[1:-1], np.full(between, 0.5)])
+    assert parts_of(np.vstack([squares, thread])) == parts
+
+
+@pytest.mark.parametrize("n", [150, 600, 1200])
+def test_one_piece_is_one_part(n):
+    rng = np.random.default_rng(2)
+    turn = np.linspace(0, 2 * np.pi, n, endpoint=False)
+    square = rng.uniform(size=(n, 2))
+    for X in (np.column_stack([np.cos(turn), np.sin(turn)]), square, square * [4, 1], rng.normal(size=(n, 10))):
+        assert parts_of(X) == 1

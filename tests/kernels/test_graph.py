@@ -12,7 +12,6 @@ from fmtc.kernels.graph import (
     build_graph,
     graph_of,
     knn_affinity,
-    large_parts,
     normalized_laplacian,
     resolve_neighbors,
 )
@@ -389,26 +388,3 @@ def test_components_have_the_same_numbers_in_any_order_of_the_graph(rng, monkeyp
     monkeypatch.setattr(graphs, "REORDER_FROM", 1)
     ordered = build_graph(X, 5)
     assert_array_equal(ordered.component, graph.component[ordered.order])
-
-
-@pytest.mark.parametrize(
-    ("sizes", "parts"),
-    [
-        ([100], 1),
-        ([100, 100], 2),
-        ([100] * 7, 7),
-        ([400, 100], 2),
-        ([700, 100, 30], 2),  # the third is less than a quarter of an equal share
-    ],
-)
-def test_large_parts_are_no_outliers(sizes, parts):
-    rng = np.random.default_rng(0)
-    X = np.vstack([rng.uniform(size=(n, 3)) + 9 * place for place, n in enumerate(sizes)])
-    assert large_parts(X) == parts
-    order = rng.permutation(len(X))
-    assert large_parts(sp.csr_array(X[order])) == parts
-    alone = np.zeros((len(X), 3))  # each further away than all before: nobody's neighbour
-    alone[:, 0] = 2.0 ** np.arange(10, 10 + len(X))
-    assert large_parts(np.vstack([X, alone[:20]])) == parts
-    if len(X) <= 200:
-        assert large_parts(np.vstack([X, alone, alone * [[-1, 0, 0]]])) == 1  # most rows are in no large part

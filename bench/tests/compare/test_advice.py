@@ -10,9 +10,9 @@ from fmtc_bench.datasets import synthetic
 
 
 def row(truth, chosen, low, high, verdict="range", **others):
-    said = {"chosen": chosen, "low": low, "high": high, "verdict": verdict, "is_table": False, "seconds": 1.0}
-    known = {"part": part.AS_IT_IS, "set": "toy", "seed": 0, "rows_per_class": 20.0, "status": "done"}
-    return known | {"truth": truth} | {"spectrum": said} | others
+    said = {"chosen": chosen, "low": low, "high": high, "verdict": verdict, "seconds": 1.0}
+    known = {"part": part.AS_IT_IS, "set": "toy", "seed": 0, "rows_per_class": 20.0, "columns": 60, "status": "done"}
+    return known | {"truth": truth} | {"advice": said} | others
 
 
 def test_rows_are_summed_up():
@@ -44,6 +44,6 @@ def test_labels_are_for_scoring_only(monkeypatch):
     train = part._few(data.split(part.TEST, 0)[0], 0)
     shuffled = part._advice(replace(train, y=np.random.default_rng(0).permutation(train.y)), data.n_clusters, 0, False)
     for name in ("chosen", "low", "high", "signals"):
-        assert shuffled["spectrum"][name] == before["spectrum"][name]
+        assert shuffled["advice"][name] == before["advice"][name]
     assert before["fit_seconds"] > 0
     assert told == ["toy, seed 0"]

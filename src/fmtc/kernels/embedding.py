@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, pi
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from ..errors import warn_not_converged
 from ..linalg.arrays import Array, asarray_like, cast, double, inner_products, is_tensor, namespace, precision
 from ..linalg.eigen import lanczos_bound, largest_eigenvectors, polar_factor, uniform_noise
 from ..linalg.sparse import affine
-from .graph import Graph
+from .graph import Graph, resolve_neighbors
+from .lift import MIN_SHARE
 
 MAX_RESIDUAL = 1e-5  # ||L v - lambda v|| of an eigenvector; above it the spectral start warns
+CHAIN = pi**2 / 24  # second eigenvalue of a chain, times (n / n_neighbors)²; half and twice: concepts.md, advice
 
 
 def nearest_orthonormal(M: Array) -> Array:
@@ -129,3 +132,43 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
         return graph.to_client_order(F * xp.where(-xp.amin(F, axis=0) > xp.amax(F, axis=0), -1, 1))
     peak = F[np.abs(F).argmax(axis=0), np.arange(n_clusters)]
     return graph.to_client_order(F * asarray_like(np.where(peak < 0, -1, 1), F))
+
+
+def large_parts(F: Array, eigenvalues: Array, n_neighbors: int | str = "auto") -> int:
+    """Number of large parts that hardly touch in a graph with these bottom eigenvectors.
+
+    A chain of n rows, each joined to the K rows around it with equal weights, is about the loosest that one piece can
+    be. A walk along it moves by K²/12 in mean square, so its second eigenvalue is ``(pi K/n)²/24``. Where rows have c
+    eigenvalues below that, they are taken for c parts, with few links between them or none. The pivots of a QR
+    decomposition are one row of each part (Damle, Minden and Ying, 2019), and the others go with the pivot that they
+    are most like. A part counts if it has at least a quarter of an equal share of all that count, as for the shapes
+    that `lift` looks for: a few outliers are no part. A thin line can come out as two.
+
+    Parameters
+    ----------
+    F : array of shape (n, e)
+        As `spectral_start` gives them.
+    eigenvalues : array of shape (e,)
+        Theirs, ascending.
+    n_neighbors : int or "auto"
+        Of each row of the graph.
+
+    Examples
+    --------
+    Two lines of 40 points each, and one point far from both:
+
+    >>> import numpy as np
+    >>> from fmtc.kernels.embedding import large_parts, spectral_start
+    >>> from fmtc.kernels.graph import build_graph
+    >>> line = np.column_stack([np.arange(40.0), np.zeros(40)])
+    >>> graph = build_graph(np.vstack([line, line + [0, 90], [[300.0, 300.0]]]))
+    >>> F = spectral_start(graph, 4, np.random.default_rng(0))
+    >>> large_parts(F, np.einsum("ij,ij->j", F, graph.laplacian @ F))
+    2
+    """
+    U = F[:, eigenvalues < CHAIN * (resolve_neighbors(n_neighbors, len(F)) / len(F)) ** 2]
+    pivot = scipy.linalg.qr(U.T, mode="r", pivoting=True)[1][: U.shape[1]]
+    sizes = np.bincount(np.abs(U @ nearest_orthonormal(U[pivot].T)).argmax(axis=1))
+    while (small := sizes < MIN_SHARE * sizes.mean()).any():
+        sizes = sizes[~small]
+    return len(sizes)

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from ..linalg.arrays import Array, cast, double, is_tensor, namespace, row_blocks, to_numpy
 from ..linalg.neighbors import EXACT_UP_TO, nearest_neighbors
 from ..linalg.sparse import DeterministicCsr, RowBlockMatrix, csr
-from .lift import MIN_SHARE
 
 # The Gaussian weights of a far outlier underflow. They are raised to this, so that no vertex loses its last edge.
 MIN_WEIGHT = 1e-12
@@ -253,32 +252,6 @@ def association(affinity: sp.csr_array, labels: Array, n_clusters: int) -> float
     inside = (H.multiply(affinity @ H)).sum(axis=0)
     volume = H.T @ affinity.sum(axis=1)
     return float(np.mean(np.divide(inside, volume, out=np.zeros(n_clusters), where=volume > 0)))
-
-
-def large_parts(X: Any, n_neighbors: int | str = "auto") -> int:
-    """Number of large parts that the rows fall into; 1 if most rows are in none. (n, d) -> int.
-
-    Two rows are joined if each is among the nearest neighbours of the other. A part is large if it has more rows than
-    one row has neighbours, and at least a quarter of an equal share of all large parts, as for the shapes that `lift`
-    looks for: a few outliers are no part. No labels were used to choose this rule.
-
-    Examples
-    --------
-    Two lines of 40 points each, and one point far from both:
-
-    >>> import numpy as np
-    >>> from fmtc.kernels.graph import large_parts
-    >>> line = np.column_stack([np.arange(40.0), np.zeros(40)])
-    >>> large_parts(np.vstack([line, line + [0, 30], [[99.0, 99.0]]]))
-    2
-    """
-    mutual = knn_affinity(X, n_neighbors, nonmutual_weight=0.0)
-    mutual.eliminate_zeros()
-    sizes = np.bincount(_components(mutual))
-    sizes = sizes[sizes > resolve_neighbors(n_neighbors, X.shape[0])]
-    while len(sizes) and (small := sizes < MIN_SHARE * sizes.mean()).any():
-        sizes = sizes[~small]
-    return len(sizes) if 2 * sizes.sum() > X.shape[0] else 1
 
 
 def estimate_memory(

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from ..kernels.embedding import spectral_start
-from ..kernels.graph import build_graph, large_parts
+from ..kernels.embedding import large_parts, spectral_start
+from ..kernels.graph import build_graph
 from ..privacy.protection import Protection
 from ..settings import Settings
 from .base import Answers, Array, Content, Phase, above, array, number
@@ -175,7 +175,7 @@ class Spectrum(Phase):
             "Into how many parts the silo's rows fall, and how clearly.",
         )  # fmt: skip
         parts: int = number(
-            "number of large parts of the silo's rows, whose nearest neighbours are in the same part",
+            "number of large parts of the silo's neighbour graph, with few links between them or none",
             "Exactly that.", kind="count", check=above(0),
         )  # fmt: skip
 
@@ -195,7 +195,7 @@ class Spectrum(Phase):
         F = spectral_start(graph, ks[-1] + 1, stream(settings.seed, cid, "start"))
         lam = np.einsum("ij,ij->j", F, graph.to_client_order(graph.laplacian @ graph.to_graph_order(F)))
         lam = np.maximum.accumulate(np.clip(lam, 0.0, 2.0).astype(np.float64))
-        return client, self.Answer(eigenvalues=lam, parts=large_parts(rows.X, settings.n_neighbors))
+        return client, self.Answer(eigenvalues=lam, parts=large_parts(F, lam, settings.n_neighbors))
 
     def impossible(self, server: AdviceServer, client_id: str, answer: Any, settings: Any) -> str | None:
         """Eigenvalues that no normalised Laplacian has, and others than asked for."""
@@ -243,7 +243,6 @@ class AdviceMethod(GraphView):
             "sizes": np.array([server.sizes[cid] for cid in ids], np.int64),
             "eigenvalues": np.array([server.eigenvalues[cid] for cid in ids]),
             "parts": np.array([server.large[cid] for cid in ids], np.int64),
-            "n_features": np.array([server.Z.shape[0]], np.int64),
         }
 
 

@@ -26,6 +26,7 @@ from . import Listener, Row
 TITLE = "How many clusters: advice with a range"
 
 ROWS = 1200  # of a silo that advice looks at; the fit that it is compared with has the same
+TABLE = 50  # columns of a table, at most
 MANY = 8  # rows for each class in the smallest silo, from which advice has a chance
 TEST = 0.2  # share of rows that is left out, as in other comparisons
 STRUCTURES = ("yaleb",)  # known for a stronger structure than the classes: the side of the lamp
@@ -102,9 +103,9 @@ def _advice(data: Any, truth: int, seed: int, with_fit: bool) -> Row:
         try:
             began = time.process_time()
             advice = advise(silos, k_range=(2, highest), model=model)
-            row["spectrum"] = {
+            row["advice"] = {
                 "chosen": advice.chosen, "low": advice.low, "high": advice.high, "verdict": advice.verdict,
-                "signals": advice.signals, "is_table": advice.is_table, "seconds": time.process_time() - began,
+                "signals": advice.signals, "seconds": time.process_time() - began,
             }  # fmt: skip
         except ValueError as error:  # a silo has too few rows
             return row | {"status": str(error)}
@@ -125,7 +126,7 @@ def off(chosen: int, truth: int) -> float:
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What some rows come to: mean error, how many within 20 %, and how often the range holds."""
-    found = [(row["truth"], row["spectrum"]) for row in rows]
+    found = [(row["truth"], row["advice"]) for row in rows]
     return {
         "n": len(found),
         "error": float(np.mean([off(said["chosen"], truth) for truth, said in found])) if found else float("nan"),
@@ -138,11 +139,11 @@ def _groups(done: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, An
     """Rows of the summary, by what they have in common."""
     whole = [row for row in done if row["part"] == AS_IT_IS]
     many = [row for row in whole if row["rows_per_class"] >= MANY]
-    wide = [row for row in many if not row["spectrum"]["is_table"]]
+    wide = [row for row in many if row["columns"] > TABLE]
     found = {
         f"many columns, ≥ {MANY} rows per class": wide,
         f"many columns, ≥ {MANY}, without Yale B": [row for row in wide if row["set"] not in STRUCTURES],
-        f"tables, ≥ {MANY} rows per class": [row for row in many if row["spectrum"]["is_table"]],
+        f"tables, ≥ {MANY} rows per class": [row for row in many if row["columns"] <= TABLE],
         f"all with ≥ {MANY} rows per class": many,
     }
     for seed in sorted({row["seed"] for row in many}):
@@ -156,13 +157,13 @@ def _groups(done: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, An
 def _advised(part: str, name: str, mine: Sequence[Mapping[str, Any]]) -> str:
     """One data set with the advice of all seeds."""
     fine = [row for row in mine if row["status"] == "done"]
-    said = ", ".join(f"{r['spectrum']['chosen']} ({r['spectrum']['low']}–{r['spectrum']['high']})" for r in fine)
+    said = ", ".join(f"{r['advice']['chosen']} ({r['advice']['low']}–{r['advice']['high']})" for r in fine)
     timed = [r for r in fine if "fit_seconds" in r]
-    share = f"{timed[0]['spectrum']['seconds']:.1f} s / {timed[0]['fit_seconds']:.1f} s" if timed else ""
+    share = f"{timed[0]['advice']['seconds']:.1f} s / {timed[0]['fit_seconds']:.1f} s" if timed else ""
     title = name if part == AS_IT_IS else f"{name}, {part}"
     return (
         f"| {title} | {mine[0]['truth']} | {min(r['rows_per_class'] for r in mine):.0f} | "
-        f"{said or mine[0]['status']} | {', '.join(r['spectrum']['verdict'] for r in fine)} | {share} |"
+        f"{said or mine[0]['status']} | {', '.join(r['advice']['verdict'] for r in fine)} | {share} |"
     )
 
 
@@ -185,7 +186,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for title, some in _groups(done).items():
         s = summary(some)
         lines.append(f"| {title} | {s['n']} | {s['error']:.2f} | {s['near']} | {s['held']} |")
-    ratios = [row["spectrum"]["seconds"] / row["fit_seconds"] for row in done if row.get("fit_seconds")]
+    ratios = [row["advice"]["seconds"] / row["fit_seconds"] for row in done if row.get("fit_seconds")]
     if ratios:
         lines += [
             "",
