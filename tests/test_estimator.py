@@ -136,7 +136,7 @@ def test_parameters_and_defaults():
         "nonmutual_weight": 0.25,
         "step_size": None, "n_inner": 3, "accelerate": True, "center_features": "auto", "lift": "auto",
         "max_features": 2000, "labels_from": "projection", "final": "mixture", "kappa": None, "n_init": 10,
-        "message_dtype": None, "contain": True, "exit": "auto",
+        "message_dtype": None, "contain": True, "own": True,
     }  # fmt: skip
     kinds = [p.kind for p in inspect.signature(FMTC).parameters.values()]
     assert kinds[0] is inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -187,7 +187,7 @@ def test_as_published_is_a_set_of_parameters():
     assert model.graph == Graph(
         alpha=10.0, beta=0.2, coupling="tensor", rho=0.5, align=False, center_features=False,
         lift=False, labels_from="embedding", final="kmeans",
-        nonmutual_weight=1.0, accelerate=False, n_inner=5, n_neighbors=10, contain=False, exit=False,
+        nonmutual_weight=1.0, accelerate=False, n_inner=5, n_neighbors=10, contain=False, own=False,
     )  # fmt: skip
 
 
@@ -595,7 +595,7 @@ def test_grid_search_needs_no_labels():
     assert_array_equal(search.predict(X), search.best_estimator_.labels_)
 
 
-QUICK = FMTC(view="mixture", random_state=0, max_iter=2, mixture=Mixture(n_init=1, contain=False, exit=False))
+QUICK = FMTC(view="mixture", random_state=0, max_iter=2, mixture=Mixture(n_init=1, contain=False, own=False))
 FOLDS = KFold(2, shuffle=True, random_state=0)
 
 

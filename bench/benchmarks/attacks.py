@@ -4,7 +4,7 @@
 
 ACC in percent of the honest silos only, mean of silos, then of seeds. The hostile silo is an honest one whose answers
 are changed on their way to the server, in every phase from the first to the last; nothing of the product is changed.
-`before` is `contain=False, exit=False`, which believes everything. `without it` is the federation of the honest
+`before` is `contain=False, own=False`, which believes everything. `without it` is the federation of the honest
 silos only, `alone` the same model of each honest silo for itself.
 A run that ends because the server refuses to go on counts as `alone`: that is what the honest silos are left with.
 

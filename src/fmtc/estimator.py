@@ -26,7 +26,7 @@ from .describe.atlas import draw_models, presence_of
 from .describe.clusters import explain_silos
 from .describe.features import Lookup
 from .describe.reasons import explain_row
-from .describe.words import empty_clusters_sentence, held_words, missed_words, strangers_sentence
+from .describe.words import empty_clusters_sentence, held_words, missed_words, own_words, strangers_sentence
 from .errors import DataError, InputError, NotFiniteError, RowsWarning
 from .kernels.graph import association, knn_affinity
 from .kernels.scaling import expanded_width
@@ -277,7 +277,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         printed: dict[str, Any] = {
             "view": "graph", "coupling": "tensor", "scale": "none", "lift": False, "final": "kmeans",
             "align": False, "center_features": False, "labels_from": "embedding", "n_neighbors": 10,
-            "nonmutual_weight": 1.0, "accelerate": False, "n_inner": 5, "max_iter": 50, "contain": False, "exit": False,
+            "nonmutual_weight": 1.0, "accelerate": False, "n_inner": 5, "max_iter": 50, "contain": False, "own": False,
         }  # fmt: skip
         return cls(n_clusters, **by_view({"alpha": alpha, "beta": beta, "rho": rho, **printed, **others}))
 
@@ -780,7 +780,9 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             feature_names = getattr(self, "feature_names_in_", None)
         features = Features.of(getattr(self, "schema_", None), feature_names, is_text=is_text, words=words)
         held, k = list(self.run_.held), self.n_clusters_
-        return explain_silos(rows, labels, features, n_clusters=k, names=names, matched=self._aligned, held=held)
+        found = explain_silos(rows, labels, features, n_clusters=k, names=names, matched=self._aligned, held=held)
+        own = own_words(self.run_.choices)
+        return replace(found, notes=(own, *found.notes)) if own else found
 
     def _explained_row(self, x: Any, silo: Any) -> RowExplanation:
         """`explain` of one row."""

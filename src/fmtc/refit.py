@@ -20,6 +20,7 @@ from .kernels.objective import dot
 from .kernels.scaling import expanded, moments, shiftable, standardize
 from .linalg.arrays import HOST, double, to_device_of, to_numpy
 from .mixture import Cells, Personal, Pool, e_step, personal, summed
+from .mixture.pooling import SPREAD
 from .mixture.steps import Common, Statistics, Sums
 from .models import Frame, GraphModel, MixtureModel, Units
 from .protocol.graph.finish import SETTLE_STEPS, SETTLED, projected, settle_pool
@@ -54,7 +55,7 @@ class Silo:
 
     def at_home(self, view: str) -> Settings:
         """Settings of a silo by itself: no server that contains anybody, no second model to compare with."""
-        return replace(self.settings, view=view, privacy=None, contain=False, exit=False)
+        return replace(self.settings, view=view, privacy=None, contain=False, own=False)
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,11 @@ class MixtureCommon:
         client, axes, origin = _in_units(silo, X, self.units), self.units.axes, self.units.origin
         cells = cells_of(client, silo.at_home(self.view), axes, origin)
         return become(client, Reading, axes=axes, origin=origin, cells=cells)
+
+    def freed(self, has: Array) -> MixtureCommon:
+        """What a silo knows that goes its own way: the common shape, and hardly where the others' clusters lie."""
+        apart = np.full_like(self.mixture.spread, SPREAD[1])
+        return replace(self, mixture=replace(self.mixture, spread=apart), has=has)
 
     def unfitted(self, client: Reading, settings: Settings) -> MixtureModel:
         """The common concepts as the silo's own: a model without a fit."""

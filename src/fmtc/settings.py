@@ -46,10 +46,10 @@ class Mixture:
         Limit what one broken or hostile silo can do to the others, from three silos on. The server caps projections
         and sums that are far larger than those of the others, gives a silo that has nothing in common with the rest
         next to no weight, and refuses messages that no rows can give. A run in the paper's units is not contained.
-    exit : bool or "auto", default="auto"
-        Whether each silo compares the common model with one that it fits alone, and keeps its own where the common
-        one cuts clearly more neighbours apart. "auto" compares where the server had to cap, weigh down or refuse
-        a silo.
+    own : bool, default=True
+        Whether silos may have clusters of their own. The mixture also begins from what k-means finds in each silo, and
+        keeps that where it explains all rows better. At the end each silo compares the common model with clusters of
+        its own on rows left out, and keeps its own where they predict these better. Nothing leaves for it.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class Mixture:
     n_init: int = 10
     max_features: int = 2000
     contain: bool = True
-    exit: bool | str = "auto"
+    own: bool = True
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name, as scikit-learn's estimators give them."""
@@ -82,8 +82,8 @@ class Mixture:
         """Raise an error for a value that no run can use."""
         for name in ("n_init", "max_features"):
             check_count(name, getattr(self, name))
-        check_flag("contain", self.contain)
-        check_flag("exit", self.exit, or_auto=True)
+        for name in ("contain", "own"):
+            check_flag(name, getattr(self, name))
         if self.kappa is not None and self.kappa != float("inf"):
             check_number("kappa", self.kappa, Real, "None or a number of at least 0", lambda v: v >= 0)
 
@@ -156,7 +156,7 @@ class Graph(Mixture):
     message_dtype : {"float32"}, default=None
         Precision of the matrices that silos and server send each other. None sends them as they are. "float32" halves
         the bytes of double precision; both sides still compute in full precision.
-    kappa, n_init, max_features, contain, exit
+    kappa, n_init, max_features, contain, own
         As in `Mixture`.
 
     Examples

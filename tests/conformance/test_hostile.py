@@ -73,7 +73,7 @@ def test_honest_silos_keep_their_clusters(attack, view, scene):
 def test_without_containment_an_attack_succeeds(view, m):
     """Else the tests above would prove nothing."""
     X, y = federation(m)
-    hostile, off = f"s{m - 1}", {"contain": False, "exit": False}
+    hostile, off = f"s{m - 1}", {"contain": False, "own": False}
     phases = ROUNDS if view == "graph" else None
     try:
         found = fit_hostile(model(view, **off), X, None, {hostile: Attack("scaled")}, phases)
@@ -86,7 +86,7 @@ def test_without_containment_an_attack_succeeds(view, m):
 @pytest.mark.parametrize("m", [2, 3, 8])
 def test_nothing_changes_where_nobody_is_hostile(view, m):
     X, _ = federation(m)
-    on, off = (model(view, **solver).fit(X) for solver in ({}, {"contain": False, "exit": False}))
+    on, off = (model(view, **solver).fit(X) for solver in ({}, {"contain": False, "own": False}))
     assert_array_equal(on.labels_, off.labels_)
     for cid in X:
         assert_array_equal(on.cluster_centers_[cid], off.cluster_centers_[cid])

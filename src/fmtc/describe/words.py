@@ -56,6 +56,30 @@ def held_words(held: Sequence[str], kept: Mapping[str, str | None] | None = None
     return said
 
 
+def own_words(choices: Mapping[str, str | None]) -> str:
+    """Say which silos keep clusters of their own, and why; empty where none does.
+
+    Parameters
+    ----------
+    choices : mapping of silo to str
+        "alone" where it keeps its own clusters.
+
+    Examples
+    --------
+    >>> from fmtc.describe.words import own_words
+    >>> own_words({"county": "alone", "north": "federated"})
+    "'county' differs: its own clusters predict its rows better than the common ones, so it keeps its own."
+    """
+    own = [cid for cid, choice in choices.items() if choice == "alone"]
+    if not own:
+        return ""
+    differ, they, their = ("differs", "it keeps", "its") if len(own) == 1 else ("differ", "they keep", "their")
+    return (
+        f"{listed(own)} {differ}: {their} own clusters predict {their} rows better than the common ones, so {they} "
+        f"{their} own."
+    )
+
+
 def lone_words(lone: Sequence[str]) -> str:
     """That silos have no cluster in common with any other, in a sentence."""
     have, their, them = ("has", "its", "it") if len(lone) == 1 else ("have", "their", "them")

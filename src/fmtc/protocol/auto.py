@@ -55,7 +55,10 @@ class Probe(Phase):
             "share of neighbours in the same cluster, beyond chance: mixture less graph view",
             "In which view the silo's clusters are closed.",
         )  # fmt: skip
-        entropy: float = number("of the mixture's cluster sizes, 1 for equal ones", "How uneven its clusters are.")
+        entropy: float = number(
+            "of the sizes of the clusters that the silo has in the mixture, 1 for equal ones",
+            "How uneven its clusters are.",
+        )
 
     def ask(self, server: MixtureServer, settings: Settings) -> Any:
         """The mixture as it stands."""
@@ -72,9 +75,8 @@ class Probe(Phase):
         X = client.X[rows]
         mixed = judged.model.assign(X)
         sizes = np.bincount(mixed) / len(mixed)
-        sizes = sizes[sizes > 0]
-        k = max(client.k, len(sizes))
-        entropy = float(-(sizes * np.log(sizes)).sum() / np.log(k)) if k > 1 else 1.0
+        sizes = sizes[sizes > 0]  # a silo may lack clusters
+        entropy = float(-(sizes * np.log(sizes)).sum() / np.log(len(sizes))) if len(sizes) > 1 else float(client.k == 1)
         shapes, gain = False, 0.0
         try:
             # with plain k-means at the end, and with the units of the run, `MIN_GAIN` was chosen

@@ -11,6 +11,7 @@ from ..artifacts.files import check_form, check_schema, read_json
 from ..artifacts.models import ROUND, current_settings
 from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, OF_COORDINATOR, OF_SILOS, REPORT, read_explanation
 from ..describe import Atlas, Explanation
+from ..describe.words import own_words
 from ..errors import FileError
 from ..estimator import FMTC
 from ..loading import load, load_atlas, read_settings
@@ -57,6 +58,11 @@ class Run:
     def held(self) -> dict[str, str | None]:
         """Silos that the server has limited, whose cluster numbers are not common, and which model each kept."""
         return {line["silo"]: line["kept"] for line in self.report["trust"]["clients"] if line["held"]}
+
+    @property
+    def own(self) -> str:
+        """That silos keep clusters of their own, in a sentence; empty where none does."""
+        return own_words({line["silo"]: line["kept"] for line in self.report["trust"]["clients"]})
 
     @property
     def names(self) -> list[str]:

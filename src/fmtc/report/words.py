@@ -47,7 +47,8 @@ def findings(run: Run, summary: Mapping[str, Any]) -> list[str]:
     m, rows = len(silos), summary["n_rows"]
     of = f" with {plural(rows, 'row')}" if rows else ""
     of += f" of {plural(run.d, 'column')}" if run.d else ""
-    said = [f"{plural(m, 'silo')}{of} {'were' if m > 1 else 'was'} divided into {plural(run.k, 'cluster')}."]
+    said = [run.own] if run.own else []
+    said.append(f"{plural(m, 'silo')}{of} {'were' if m > 1 else 'was'} divided into {plural(run.k, 'cluster')}.")
     if m > 1 and summary["found"]:
         said += _share_words(summary, run.held)
     if run.held:
@@ -228,6 +229,6 @@ def absences(run: Run) -> dict[str, str]:
         absent["sent"] = "The run recorded nothing that left."
     if run.explanation is not None:
         held = held_words(list(run.held)) if run.held else ""  # the findings say it
-        if notes := [note for note in run.explanation.notes if note != held]:
+        if notes := [note for note in run.explanation.notes if note not in (held, run.own)]:
             absent["explanation"] = " ".join(notes)
     return absent

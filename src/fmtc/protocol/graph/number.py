@@ -85,7 +85,7 @@ class Number(Phase):
 
     def asks(self, server: Any, settings: Settings) -> dict[str, Any]:
         """The numbers of each client's clusters, and the parameters of the mixture if there is one."""
-        last: dict[str, Any] = {"compare": compares(server, settings)}
+        last: dict[str, Any] = {"compare": compares(server)}
         if server.mixture is not None:
             names = ("means", "covariance", "shares", "spread")
             last |= {name: getattr(server.mixture, name) for name in names}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +17,14 @@ from ...mixture.steps import Common, Personal, Statistics, Sums, packed, unpacke
 from ...privacy.rules import MixtureSums
 from ...settings import EM_ROUNDS, Settings
 from ..base import RESTARTS, Answers, Array, Content, Phase, above, array, entries, how_many, pack
-from ..state import RoundReport, become, heard, noted, reached, row_weights
+from ..state import RoundReport, become, heard, noted, reached, row_weights, stream
 from .opening import SAMPLE, sampled
-from .state import Counted, Mixture, MixtureServer, Tallied, category_levels, common_of, counted, stacked
+from .own import OWN, own_start
+from .state import STACKED, Counted, Mixture, MixtureServer, Tallied, category_levels, common_of, counted, stacked
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
+OWN_FROM = 10  # after so many rounds a start of the silos' own clusters joins those that go on
+Begin = Callable[[Cells, Common], Personal]
 PROTECT = MixtureSums("Sums over rows; the policy says what becomes of those over few.")
 CLOSE = 8.0, 4.0  # distance and scatter of one client's projections, in medians: they are in a common frame
 
@@ -47,7 +50,9 @@ def _are_shares(P: Any, sizes: Mapping[str, int]) -> str | None:
 class Ask(Content):
     """Common parameters of each start."""
 
-    keep: Array = array("s", "numbers of the starts that go on", "Which starts suit all silos.", kind="int")
+    keep: Array = array(
+        "s", "numbers of the starts that go on; -1 is each silo's own", "Which starts suit all silos.", kind="int"
+    )
     means: Array = array(
         "s K r", "common means of the clusters",
         "Where the clusters of all silos lie; with two silos, roughly the other's.",
@@ -119,15 +124,19 @@ def among(common: Common, has: Array | None) -> Common:
 
 
 def one_round(
-    cells: Cells, ask: Ask, before: list[Statistics], pool: Pool, has: Array | None = None
-) -> tuple[list[Statistics], Answer]:
-    """E-step of every start, and the sums that leave; `has`: which of the concepts the client has."""
+    cells: Cells, ask: Ask, before: Sequence[Statistics | None], pool: Pool, has: Array | None = None,
+    begin: Begin | None = None,
+) -> tuple[list[Statistics], Answer]:  # fmt: skip
+    """E-step of every start, and the sums that leave.
+
+    `has` says which of the concepts the client has, and `begin` makes its own parameters of a start that is None.
+    """
     after, sums = [], []
     for s, own in enumerate(before):
         common = among(common_of(ask, s), has)
-        mine = personal(common, own, cells.levels, pool.concentration, cells.never, lean=pool.lean)
+        mine = parameters(cells, common, own, pool, begin)
         found = e_step(cells, mine, common.covariance)
-        statistics, part = summed(common, own, mine, found, cells.levels, cells.n)
+        statistics, part = summed(common, own or no_statistics(common), mine, found, cells.levels, cells.n)
         after.append(statistics)
         sums.append(part)
     triangle = np.tril_indices(cells.r)
@@ -135,6 +144,17 @@ def one_round(
     if not cells.levels:
         del said["level_weights"], said["levels"]
     return after, Answer(**said | {"scatter": np.array([part.scatter[triangle] for part in sums])})
+
+
+def parameters(
+    cells: Cells, common: Common, own: Statistics | None, pool: Pool, begin: Begin | None = None
+) -> Personal:
+    """A client's own parameters, from its last sums; where it has none, from what it begins with."""
+    if own is not None:
+        return personal(common, own, cells.levels, pool.concentration, cells.never, lean=pool.lean)
+    if begin is None:
+        raise RefusedError("a start of the mixture is not one of those that went on")
+    return begin(cells, common)
 
 
 def next_round(
@@ -151,7 +171,8 @@ def next_round(
         if settings.contains:
             close = {"far_at": CLOSE[0], "wide_at": CLOSE[1]} if pool.even else {}
             parts, touched = limited(parts, common, levels, **close)
-            capped |= {cid for cid, is_far in zip(said, touched, strict=True) if is_far}
+            if mixture.keep[s] != OWN or len(starts) == 1:  # silos' own clusters may well be far from each other
+                capped |= {cid for cid, is_far in zip(said, touched, strict=True) if is_far}
         if len(starts) == 1 and 2 <= len(said) <= MOST_SLICES and not pool.even:
             server = replace(server, influence=_for_all(server.client_ids, list(said), pulls(parts, common)))
         sums = added(weighted(part, weights.get(cid, 1.0)) for cid, part in zip(said, parts, strict=True))
@@ -207,14 +228,39 @@ def known_parameters(
     return found
 
 
-def statistics_of(client: Tallied, keep: Array) -> list[Statistics]:
-    """What the client kept of its last E-step, for the starts with these numbers."""
+def statistics_of(client: Tallied, keep: Array) -> list[Statistics | None]:
+    """What the client kept of its last E-step, for the starts with these numbers; None: it has to begin its own."""
     place = {int(number): s for s, number in enumerate(client.starts)}
-    gone = [int(number) for number in keep if int(number) not in place]
+    gone = [int(number) for number in keep if int(number) not in place and number != OWN]
     if gone:
         raise RefusedError(f"start {gone[0]} of the mixture is not one of those that went on")
-    places = [place[int(number)] for number in keep]
-    return [Statistics(client.counts[s], client.sums[s], client.tallies[s], client.shifts[s]) for s in places]
+    kept = (client.counts, client.sums, client.tallies, client.shifts)
+    places = [place.get(int(number)) for number in keep]
+    return [None if s is None else Statistics(*(values[s] for values in kept)) for s in places]
+
+
+def no_statistics(common: Personal) -> Statistics:
+    """What a client knows before its first E-step: nothing."""
+    shares, means, profiles = (np.zeros_like(values) for values in (common.shares, common.means, common.profiles))
+    return Statistics(shares, means, profiles, means[0])
+
+
+def own_of(client: Counted, settings: Settings) -> Begin:
+    """How a client begins from its own clusters."""
+
+    def begin(cells: Cells, common: Common) -> Personal:
+        seed = int(stream(settings.seed, client.client_id, "own").integers(2**31))
+        return own_start(cells, common, client.k, settings.n_init, seed)
+
+    return begin
+
+
+def with_own(mixture: Mixture) -> Mixture:
+    """The mixture, and beside its starts that of the silos' own clusters, which begins in the shape of the best."""
+    best = mixture.best(1)
+    added: dict[str, Any] = {name: np.concatenate([getattr(mixture, name), getattr(best, name)]) for name in STACKED}
+    added["keep"][-1], added["handicap"][-1] = OWN, 0.0
+    return replace(mixture, **added)
 
 
 def pool_of(settings: Settings) -> Pool:
@@ -250,7 +296,7 @@ class _EM(Phase):
         client = reached(client, Counted)
         before = statistics_of(client, ask.keep)
         rows = client.cells if len(before) == 1 else sampled(client, settings)
-        after, answer = one_round(rows, ask, before, pool_of(settings))
+        after, answer = one_round(rows, ask, before, pool_of(settings), begin=own_of(client, settings))
         return counted(client, after, np.array(ask.keep), round_no), answer
 
     def impossible(self, server: MixtureServer, client_id: str, answer: Any, settings: Settings) -> str | None:
@@ -263,8 +309,9 @@ class _EM(Phase):
         """Add up, pool, and let the best starts go on."""
         levels = category_levels(server.mixture.axes, settings)
         server, report = next_round(server, answers, pool_of(settings), settings, levels)
-        n = COMPARED.get(server.mixture.rounds, len(server.mixture.keep))
-        return replace(server, mixture=server.mixture.best(n)), report
+        rounds = server.mixture.rounds
+        mixture = server.mixture.best(COMPARED.get(rounds, len(server.mixture.keep)))
+        return replace(server, mixture=with_own(mixture) if rounds == OWN_FROM and settings.own else mixture), report
 
 
 def _for_all(client_ids: tuple[str, ...], some: list[str], influence: Array) -> Array:

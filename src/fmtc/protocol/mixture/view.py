@@ -19,7 +19,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...errors import warn_not_converged
-from ...mixture import personal
 from ...mixture.steps import SMALLEST_SHARE
 from ...models import Frame, MixtureModel, Units
 from ...refit import MixtureCommon
@@ -30,7 +29,7 @@ from ..graph.view import GraphView, known
 from ..home import COMPARE, chosen_and_calibrated, compares
 from ..state import ClientState, become, reached
 from ..units import MOMENTS, RESCALE
-from .em import COMPARED, EM, asked, is_order, pool_of, statistics_of
+from .em import COMPARED, EM, asked, is_order, own_of, parameters, pool_of, statistics_of
 from .em import Ask as Parameters
 from .opening import AXES, COORDINATES, SEED
 from .state import Concluded, Counted, MixtureServer, Reading, Tallied, common_of
@@ -59,7 +58,7 @@ class Conclude(Phase):
     def ask(self, server: MixtureServer, settings: Settings) -> Ask:
         """The last parameters."""
         mixture = server.mixture.best(1)
-        return self.Ask(**vars(asked(mixture)), order=mixture.order, compare=compares(server, settings))
+        return self.Ask(**vars(asked(mixture)), order=mixture.order, compare=compares(server))
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """The client's own parameters, and its labels by the very code of predict."""
@@ -67,7 +66,7 @@ class Conclude(Phase):
         cells = client.cells
         (own, *_), common = statistics_of(client, ask.keep), common_of(ask)
         pool, order = pool_of(settings), ask.order
-        mine = personal(common, own, cells.levels, pool.concentration, cells.never, lean=pool.lean)
+        mine = parameters(cells, common, own, pool, own_of(client, settings))
         if pool.lean:
             mine = replace(mine, shares=_own_shares(mine.shares, client.k))
         frame = Frame.of(client.scaling, settings.levels, client.axes, client.origin)
