@@ -49,7 +49,7 @@ class Mixture:
     exit : bool or "auto", default="auto"
         Whether each silo compares the common model with one that it fits alone, and keeps its own where the common
         one cuts clearly more neighbours apart. "auto" compares where the server had to cap, weigh down or refuse
-        a silo.
+        a silo. Unless False, a silo of many texts also chooses between common clusters and its own, by rows left out.
 
     Examples
     --------
@@ -116,8 +116,8 @@ class Graph(Mixture):
         side, which depends neither on the order of silos nor on rotations. "average" draws all silos to one common
         projection, whatever `beta`. "auto" is "tensor" for dense rows. For texts, which are sparse rows or
         ``scale="tfidf"``, it is "average", and clusters have the same centres everywhere, unless `kappa` is given or
-        `beta` is 0: silos have few rows for so many words. With ``view="graph"`` and ``scale="none"`` or "silo", text
-        detection is skipped and "tensor" is used.
+        `beta` is 0: silos have few rows for so many words; who has many, chooses (see `exit`). With ``view="graph"``
+        and ``scale="none"`` or "silo", text detection is skipped and "tensor" is used.
     n_neighbors : int or "auto", default="auto"
         Neighbours in the graph of each silo; "auto" is sqrt(n)/2, at least 10 and at most 30.
     ridge : float, default=0.03
