@@ -120,7 +120,7 @@ class GraphCommon:
     scale: float | None = None  # gives rows mean squared norm 1; None: the silo's own does
     is_unit: bool = False  # whether the length of the anchor says nothing
     mixture: Common | None = None  # over projections; None: k-means forms the clusters
-    centers: Array | None = None  # K x K, common centres for k-means
+    centers: Array | None = None  # K x K, common centres for k-means; None, without a mixture: the silo's own
     own: Array | None = None  # d x q, the silo's projection in a run, where it had a part in the anchor
     concepts: Array | None = None  # q x K, from axes of its own to those of concepts, where silos lack some
     before: Array | None = None  # d x q, the silo's projection, from which it goes on; None: it begins anew
@@ -162,8 +162,9 @@ class GraphCommon:
             model = replace(model, W=(model.W @ self.concepts).astype(model.W.dtype))
         sums = None
         if self.mixture is None:
-            centers = self.centers if not starts else starts[0].means
-            model = replace(model, centers=_unit_means(E, centers).astype(model.W.dtype))
+            centers = starts[0].means if starts else self.centers
+            centers = _found(client, E, settings) if centers is None else _unit_means(E, centers)
+            model = replace(model, centers=centers.astype(model.W.dtype))
         else:
             common, cells = among(self.mixture, self.has), Cells(double(E), np.zeros((len(E), 0), np.int64))
             begin = [*starts] or [common, self._by_kmeans(client, E, settings)]
@@ -190,8 +191,7 @@ class GraphCommon:
     def _by_kmeans(self, client: Placed, E: Array, settings: Settings) -> Personal:
         """The silo's k-means clusters, as members of a federation begin, each by the nearest common mean."""
         assert self.mixture is not None
-        seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
-        centers = to_numpy(unit_centers(E, client.k, settings.n_init, seed))
+        centers = _found(client, E, settings)
         order = same_place(centers, self.mixture.means)
         return replace(self.mixture, means=double(centers[order]))
 
@@ -277,6 +277,12 @@ def with_clusters(model: GraphModel, own: Personal, covariance: Array, has: Arra
     return replace(
         model, centers=own.means.astype(model.W.dtype), precision=(precision + precision.T) / 2, shares=shares
     )
+
+
+def _found(client: Placed, E: Array, settings: Settings) -> Array:
+    """Centres of the silo's own k-means, with restarts; (n, k) -> (k, k)."""
+    seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
+    return to_numpy(unit_centers(E, client.k, settings.n_init, seed))
 
 
 def _unit_means(E: Array, centers: Any) -> Array:

@@ -48,8 +48,10 @@ class Mixture:
         next to no weight, and refuses messages that no rows can give. A run in the paper's units is not contained.
     own : bool, default=True
         Whether silos may have clusters of their own. The mixture also begins from what k-means finds in each silo, and
-        keeps that where it explains all rows better. At the end each silo compares the common model with clusters of
-        its own on rows left out, and keeps its own where they predict these better. Nothing leaves for it.
+        keeps that where it explains all rows better. At the end each silo of a mixture, and each silo of many texts,
+        compares the common model with clusters of its own on rows left out, and keeps its own where they predict these
+        better. Nothing leaves for it. In the graph view of other rows a silo compares where the server had to cap,
+        weigh down or refuse a silo, or sees sums only.
 
     Examples
     --------

@@ -1,6 +1,10 @@
 """Texts, by default: one projection for all silos and the same means of clusters, unless another is asked for."""
 
+import copy
 import warnings
+from dataclasses import replace
+from functools import cache
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -9,17 +13,21 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
 from fmtc import FMTC, Graph, join_later, load
+from fmtc.kernels.scaling import Scaling
 from fmtc.later.publish import kit_of
+from fmtc.models import Units
+from fmtc.protocol import home
+from fmtc.refit import GraphCommon
 from fmtc.settings import Settings, by_view
 
 TOPICS, WORDS = 3, 30
 
 
-def texts(n, seed):
+def texts(n, seed, words=range(WORDS)):
     """Counts of words; each topic has ten words of its own, and each text eight words, mostly of its topic."""
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % TOPICS)
-    chances = np.where(np.arange(WORDS) // 10 == y[:, None], 0.09, 0.005)
+    chances = np.where(np.asarray(words) // 10 == y[:, None], 0.09, 0.005)
     return sp.csr_array(np.array([rng.multinomial(8, p / p.sum()) for p in chances], dtype=float)), y
 
 
@@ -116,6 +124,119 @@ def test_sums_take_the_subspace():
     model = fitted(privacy="sums")
     assert model._settings().coupling == "subspace"
     assert np.isfinite(model.kappa_).all()
+
+
+# --------------------------------------------------------------------------------------------------- words of its own
+
+
+def unlike(n, m=3):
+    """Silos in which words have other meanings: each has topics of its own, of the same words."""
+    return {f"s{t}": texts(n, t, np.random.default_rng(10 + t).permutation(WORDS)) for t in range(m)}
+
+
+@cache
+def compared(kind):
+    """Silos of many texts, of the same topics or of unlike ones, and the models with and without the comparison."""
+    silos = unlike(330) if kind == "unlike" else {f"s{t}": texts(330, t) for t in range(3)}
+    data = {cid: X for cid, (X, _) in silos.items()}
+    return silos, fitted(data, scale="tfidf"), fitted(data, scale="tfidf", graph=Graph(exit=False))
+
+
+def hits(model, silos):
+    return min(adjusted_rand_score(y, model.predict(X, silos=cid)) for cid, (X, y) in silos.items())
+
+
+def test_a_silo_whose_words_mean_something_else_keeps_its_own_clusters():
+    silos, on, off = compared("unlike")
+    assert set(on.run_.choices.values()) == {"alone"}
+    assert hits(on, silos) > 0.9 > 0.6 > hits(off, silos)
+    for cid, (X, _) in silos.items():
+        assert_array_equal(on.predict(X, silos=cid), on.labels_[330 * int(cid[1]) :][:330])
+        assert on._fitted.homes[cid].common.mixture is None
+
+
+def test_clusters_of_its_own_have_the_numbers_of_common_ones():
+    _, on, off = compared("unlike")
+    agree = [np.mean(np.take(order, on.labels_[:330]) == off.labels_[:330]) for order in permutations(range(TOPICS))]
+    assert agree[0] == max(agree)
+
+
+@pytest.mark.parametrize("scale", ["none", "tfidf"])
+def test_weighed_columns_are_none_of_the_model(scale, monkeypatch):
+    """Distances between rows are those of the run."""
+    silos, weighed = unlike(330, 2), home.own_commons
+    monkeypatch.setattr(home, "own_commons", lambda common, k: weighed(common, k)[1:] * 2)
+    data = {cid: X for cid, (X, _) in silos.items()}
+    on, off = (
+        fitted(data, scale=scale, graph=Graph(coupling="average", kappa=1e9, **only)) for only in ({}, {"exit": False})
+    )
+    assert set(on.run_.choices.values()) == {"alone"}
+    for cid, X in data.items():
+        assert_array_equal(on._models[cid].scaled(X).toarray(), off._models[cid].scaled(X).toarray())
+
+
+def test_a_silo_whose_words_mean_the_same_keeps_the_common_clusters():
+    _, on, off = compared("alike")
+    assert set(on.run_.choices.values()) == {"federated"}
+    assert_array_equal(on.labels_, off.labels_)
+
+
+def test_the_choice_sends_nothing():
+    _, on, off = compared("unlike")
+    traffic = [[(r.bytes_up, r.bytes_down) for r in model.run_.rounds] for model in (on, off)]
+    assert traffic[0] == traffic[1]
+    assert_array_equal(on.consensus_, off.consensus_)
+
+
+@pytest.mark.parametrize("options", [{"graph": Graph(exit=False)}, {"graph": Graph(final="kmeans")}])
+def test_nobody_chooses_where_that_is_not_wanted(options, monkeypatch):
+    monkeypatch.setattr(home, "own_in_graph", None)
+    fitted({cid: X for cid, (X, _) in unlike(330, 2).items()}, **options)
+
+
+def test_with_few_rows_nobody_looks_for_clusters_of_its_own(monkeypatch):
+    monkeypatch.setattr(home, "refit", None)
+    fitted({cid: X for cid, (X, _) in unlike(299, 2).items()})
+
+
+def test_clusters_of_its_own_are_calibrated_by_folds_of_their_own():
+    silos, on, _ = compared("unlike")
+    model = copy.deepcopy(on).calibrate({cid: X for cid, (X, _) in silos.items()})
+    X, y = texts(99, 9, np.random.default_rng(10).permutation(WORDS))  # new rows of s0
+    strange, _ = texts(99, 9, np.random.default_rng(11).permutation(WORDS))  # and of s1
+    assert adjusted_rand_score(y, model.predict(X, silos="s0")) > 0.9
+    assert model.drift(X, silos="s0").p_value > 0.01 > model.drift(strange, silos="s0").p_value
+
+
+def test_clusters_of_its_own_go_on_with_new_rows():
+    silos, on, _ = compared("unlike")
+    model = copy.deepcopy(on).update({"s1": silos["s1"][0]})
+    assert model.run_.choices["s1"] == "alone"
+    assert hits(model, silos) > 0.9
+
+
+def test_what_neighbours_tell():
+    X = sp.csr_array(np.repeat([[3.0, 1.0], [1.0, 3.0], [0.0, 0.0]], [10, 10, 10], axis=0))
+    new, labels = sp.csr_array([[0.2, 0.1], [0.1, 0.2]]), np.repeat([0, 1, 2], 10)
+    assert home.told(X, labels, new, np.array([1, 0])) == pytest.approx(
+        np.log(2)
+    )  # rows without words are no neighbours
+    assert home.told(X, labels, new, np.array([0, 0])) == 0
+    assert home.told(X[15:], labels[15:], new, np.array([0, 1])) == 0  # too few rows with words
+
+
+@pytest.mark.parametrize("keep", [None, np.arange(2)])
+def test_columns_weigh_as_much_as_the_run_uses_them(keep):
+    scaling = None if keep is None else Scaling(np.ones(2), keep=keep)
+    common = GraphCommon(Units(scaling=scaling), np.array([[3.0, 4.0], [0.0, 0.0]]), 0.03)
+    plain, weighed = home.own_commons(common, 3)
+    assert plain.units == common.units
+    assert plain.anchor.shape == weighed.anchor.shape == (2, 3)
+    assert not plain.anchor.any()
+    rows = weighed.units.scaling.apply(sp.csr_array([[1.0, 1.0], [2.0, 0.0]])).toarray()
+    assert_allclose(rows, [[1, 0], [1, 0]], atol=1e-6)
+    ratio = home.own_commons(replace(common, anchor=np.array([[4.0], [1.0]])), 3)[1].units.scaling.stretch
+    assert ratio[1] / ratio[0] == pytest.approx(2)  # the root
 
 
 # ------------------------------------------------------------------------------------------------------------ later

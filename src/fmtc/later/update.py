@@ -16,7 +16,7 @@ from ..kernels.lift import RIDGE
 from ..mixture.steps import Common, Personal, packed
 from ..models import GraphModel, MixtureModel
 from ..models.shared import GraphShared, Shared
-from ..protocol.home import FEDERATED
+from ..protocol.home import ALONE, FEDERATED
 from ..protocol.state import open_client
 from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, refit
 from ..runtime.driver import RunRecord
@@ -61,6 +61,15 @@ def updated(
         X = open_client(cid, X, settings).X  # checked
         found[cid] = refit(silo, known[cid], X, (model.personal,))
     return (found, None) if shared is None else _followed(shared, found, known, settings)
+
+
+def _gone_on(rows: Any, before: Any, choices: Mapping[str, str], settings: Settings) -> tuple[Found, Any, list[str]]:
+    """`updated`, but who kept clusters of its own goes on by itself; and the names of all others with new rows."""
+    own = {cid: X for cid, X in rows.items() if choices.get(cid) == ALONE}
+    others = {cid: X for cid, X in rows.items() if cid not in own}
+    alone, shared = updated(own, before.models, None, settings)[0], before.shared
+    found, shared = updated(others, before.models, shared, settings) if others else ({}, shared)
+    return found | alone, shared, list(others)
 
 
 def _followed(shared: Shared, found: Found, known: Mapping[str, Any], settings: Settings) -> tuple[Found, Shared]:
@@ -121,7 +130,7 @@ def update(model: FMTC, X: Any, silos: Any, keep_last: int | None) -> FMTC:
             raise InputError(f"the model of {cid!r} cannot go on: {why}")
     rows = {cid: Xt if keep_last is None else Xt[-int(keep_last) :] for cid, (Xt, _) in parts.items()}
     before, k, settings = model._fitted, model.n_clusters_, replace(model._settings(), view=model.view_)
-    found, shared = updated(rows, before.models, before.shared, settings)
+    found, shared, followed = _gone_on(rows, before, model.run_.choices, settings)
     models = {**before.models, **{cid: one.model for cid, one in found.items()}}
     model.__dict__.pop("embedding_", None)
     model.labels_ = np.empty(sum(Xt.shape[0] for Xt, _ in parts.values()), np.int64)
@@ -136,7 +145,7 @@ def update(model: FMTC, X: Any, silos: Any, keep_last: int | None) -> FMTC:
     common = {name: value for name, value in known.items() if value is not None}
     why = f"went on from the model of before, with new rows of {listed(rows)}"
     result = RunRecord((), None, why, common=common, why=model.view_reason_, held=model.run_.held, shared=shared)
-    model._remember(result, 1, choices={**model.run_.choices, **dict.fromkeys(rows, FEDERATED)})
+    model._remember(result, 1, choices={**model.run_.choices, **dict.fromkeys(followed, FEDERATED)})
     return model
 
 

@@ -22,7 +22,7 @@ from ...privacy.rules import Shares
 from ...refit import with_clusters
 from ...settings import Settings
 from ..base import Answers, Array, Content, Nothing, Phase, array
-from ..home import COMPARE, chosen_and_calibrated, compares, graph_common
+from ..home import COMPARE, DOUBT, chosen_and_calibrated, compares, doubts, graph_common
 from ..mixture.em import among
 from ..mixture.state import Concluded, Mixing, common_of
 from ..state import become, input_rows, reached, stream
@@ -82,10 +82,11 @@ class Number(Phase):
         shares: Array | None = array("1 K", "shares of the clusters", "Nothing: they are equal.", when="after `settle`")
         spread: Array | None = array("1 K", "1/kappa", "As in `settle`.", when="after `settle`")
         compare: bool | None = COMPARE()
+        doubt: bool | None = DOUBT()
 
     def asks(self, server: Any, settings: Settings) -> dict[str, Any]:
         """The numbers of each client's clusters, and the parameters of the mixture if there is one."""
-        last: dict[str, Any] = {"compare": compares(server)}
+        last: dict[str, Any] = {"compare": compares(server), "doubt": doubts(server, settings)}
         if server.mixture is not None:
             names = ("means", "covariance", "shares", "spread")
             last |= {name: getattr(server.mixture, name) for name in names}
@@ -119,7 +120,7 @@ class Number(Phase):
             agreement, misses = _followed(client, client.graph, labels, settings)
         found = become(client, Numbered, model=model, labels=labels, agreement=agreement, misses=misses)
         common = None if ask.means is None else common_of(ask)
-        found = chosen_and_calibrated(found, ask.compare, graph_common(found, common, own.axes), settings)
+        found = chosen_and_calibrated(found, ask, graph_common(found, common, own.axes), settings)
         return found, present(found, self)
 
     def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:

@@ -77,7 +77,7 @@ class Conclude(Phase):
         found = become(client, Concluded, model=model, labels=labels)
         units = Units(scaling=client.scaling, axes=client.axes, origin=client.origin)
         known = MixtureCommon(units, common.ordered(order), ~model.lacks)  # numbers of folds are those of the model
-        found = chosen_and_calibrated(found, ask.compare, known, settings)
+        found = chosen_and_calibrated(found, ask, known, settings)
         return found, present(found, self)
 
     def reduce(self, server: Any, answers: Answers, settings: Settings) -> Any:
