@@ -312,7 +312,7 @@ SET = {  # every setting of the views, with another value than its default
     "ridge": 0.05, "rho": 0.7, "schatten_p": 0.5, "align": False, "bandwidth": 1.5,
     "nonmutual_weight": 0.5, "step_size": 0.2, "n_inner": 2, "accelerate": False, "center_features": False,
     "lift": False, "max_features": 50, "labels_from": "embedding", "final": "kmeans", "kappa": 2.0, "n_init": 2,
-    "message_dtype": "float32", "contain": False, "exit": True,
+    "message_dtype": "float32", "contain": False, "own": False,
 }  # fmt: skip
 
 

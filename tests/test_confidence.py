@@ -182,7 +182,7 @@ def test_a_silo_with_few_rows_is_left_out_with_a_sentence():
         model.confidence(NEW["north"], silos="small")
 
 
-@pytest.mark.parametrize("solver", [{"final": "kmeans"}, {"lift": True}, {"exit": True}], ids=str)
+@pytest.mark.parametrize("solver", [{"final": "kmeans"}, {"lift": True}, {"own": False}], ids=str)
 def test_other_endings(solver):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

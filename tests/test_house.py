@@ -21,17 +21,17 @@ from fmtc.cli.program import main_group
 
 ROOT = Path(fmtc.__file__).parent
 CEILINGS = {  # of code lines, as measured when they were set; "top" is the files beside the rooms
-    "protocol": 4355,
+    "protocol": 4445,
     "runtime": 3540,
     "cli": 3110,
-    "top": 2290,
+    "top": 2295,
     "tables": 2220,
     "kernels": 1420,
     "artifacts": 1275,
     "privacy": 1235,
-    "describe": 990,
+    "describe": 995,
     "models": 950,
-    "report": 890,
+    "report": 895,
     "mixture": 785,
     "linalg": 745,
     "later": 250,

@@ -112,7 +112,7 @@ def attacked(
     data: FederatedDataset, view: str, seed: int, attack: str, stage: str, hostile: tuple[str, ...], contain: bool
 ) -> tuple[np.ndarray | None, str]:
     """Labels after an attack, and what the run says about it; None where the run ended without a model."""
-    model = built(data.n_clusters, view, seed, contain=contain, exit="auto" if contain else False)
+    model = built(data.n_clusters, view, seed, contain=contain, own=contain)
     attacks = {} if attack in POISONS else {cid: Attack(attack, seed) for cid in hostile}
     rows = poisoned(data, hostile, attack, seed) if attack in POISONS else data
     try:

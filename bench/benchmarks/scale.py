@@ -120,13 +120,13 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--stages", action="store_true", help="wait for the device after each stage and tell its time")
     parser.add_argument(
-        "--no-exit", action="store_true", help="clients do not compare the common model with one of their own"
+        "--no-own", action="store_true", help="clients do not compare the common model with clusters of their own"
     )
     given = parser.parse_args()
     neighbors = given.neighbors if given.neighbors == "auto" else int(given.neighbors)
     model = graph_view(K, max_iter=ROUNDS, tol=0, n_neighbors=neighbors, random_state=0, n_jobs=-1, device=given.device)
-    if given.no_exit:
-        model.set_params(graph__exit=False)
+    if given.no_own:
+        model.set_params(graph__own=False)
     model.set_params(max_iter=2).fit(silos(1, 2_000, given.features))  # libraries loaded, device awake
     data = silos(given.clients, given.rows, given.features, given.inside)
     model.set_params(max_iter=ROUNDS, n_jobs=1 if given.stages else -1)
@@ -158,7 +158,7 @@ def main() -> None:
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     name = f"{given.device}, {given.clients} x {given.rows}, {neighbors} neighbours"
     name += f", inside {given.inside}" if given.inside else ""
-    name += ", no exit" if given.no_exit else ""
+    name += ", no own" if given.no_own else ""
     kept[name + (", stage by stage" if given.stages else "")] = found
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(kept, indent=1) + "\n")

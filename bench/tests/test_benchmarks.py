@@ -56,7 +56,7 @@ def test_the_results_that_make_the_page_are_there(script, monkeypatch, tmp_path)
 def test_containment_is_that_of_the_view_that_is_attacked(script, view):
     model = script("attacks").built(3, view, 0, contain=False, own=False)
     settings = model._settings()
-    assert (settings.view, settings.contain, settings.exit) == (view, False, False)
+    assert (settings.view, settings.contain, settings.own) == (view, False, False)
 
 
 def test_an_attack_is_measured(script, monkeypatch):

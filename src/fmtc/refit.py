@@ -55,7 +55,7 @@ class Silo:
 
     def at_home(self, view: str) -> Settings:
         """Settings of a silo by itself: no server that contains anybody, no second model to compare with."""
-        return replace(self.settings, view=view, privacy=None, contain=False, own=False)
+        return replace(self.settings, view=view, privacy=None, contain=False)
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ def test_refusals_end_a_run_where_too_few_are_left():
 def test_a_silo_leaves_a_model_that_cuts_its_neighbours_apart():
     """With no server defence at all, each silo still has what it has alone, under the numbers of the common model."""
     X, _ = federation(8, seed=1)  # with seed 0 the attack misses half of the silos on some processors, and they stay
-    found = fit_hostile(model("graph", contain=False, exit=True), X, None, {"s7": Attack("scaled")}, ROUNDS)
+    found = fit_hostile(model("graph", contain=False), X, None, {"s7": Attack("scaled")}, ROUNDS)
     assert set(found.run_.choices.values()) == {"alone"}
     for cid, rows in X.items():
         labels = found.labels_[N * int(cid[1]) :][:N]
@@ -141,9 +141,9 @@ def test_a_silo_leaves_a_model_that_cuts_its_neighbours_apart():
 def test_good_models_are_kept():
     X, _ = federation(3)
     for view in ("graph", "mixture"):
-        found = model(view, exit=True).fit(X)
+        found = model(view).fit(X)
         assert set(found.run_.choices.values()) == {"federated"}
-        assert_array_equal(found.labels_, model(view, exit=False).fit(X).labels_)
+        assert_array_equal(found.labels_, model(view, own=False).fit(X).labels_)
 
 
 def test_a_silo_that_compares_does_not_build_the_same_graph_again(monkeypatch):
@@ -152,7 +152,7 @@ def test_a_silo_that_compares_does_not_build_the_same_graph_again(monkeypatch):
     built, build_graph = [], prepare.build_graph
     monkeypatch.setattr(prepare, "build_graph", lambda *args: built.append(0) or build_graph(*args))
     X, _ = federation(3)
-    found = {wanted: model("graph", exit=wanted).set_params(scale="none").fit(X) for wanted in (True, False)}
+    found = {own: model("graph", contain=False, own=own).set_params(scale="none").fit(X) for own in (True, False)}
     assert len(built) == 6
     assert_array_equal(found[True].labels_, found[False].labels_)
 

@@ -139,7 +139,7 @@ def compared(kind):
     """Silos of many texts, of the same topics or of unlike ones, and the models with and without the comparison."""
     silos = unlike(330) if kind == "unlike" else {f"s{t}": texts(330, t) for t in range(3)}
     data = {cid: X for cid, (X, _) in silos.items()}
-    return silos, fitted(data, scale="tfidf"), fitted(data, scale="tfidf", graph=Graph(exit=False))
+    return silos, fitted(data, scale="tfidf"), fitted(data, scale="tfidf", graph=Graph(own=False))
 
 
 def hits(model, silos):
@@ -168,7 +168,7 @@ def test_weighed_columns_are_none_of_the_model(scale, monkeypatch):
     monkeypatch.setattr(home, "own_commons", lambda common, k: weighed(common, k)[1:] * 2)
     data = {cid: X for cid, (X, _) in silos.items()}
     on, off = (
-        fitted(data, scale=scale, graph=Graph(coupling="average", kappa=1e9, **only)) for only in ({}, {"exit": False})
+        fitted(data, scale=scale, graph=Graph(coupling="average", kappa=1e9, **only)) for only in ({}, {"own": False})
     )
     assert set(on.run_.choices.values()) == {"alone"}
     for cid, X in data.items():
@@ -188,7 +188,7 @@ def test_the_choice_sends_nothing():
     assert_array_equal(on.consensus_, off.consensus_)
 
 
-@pytest.mark.parametrize("options", [{"graph": Graph(exit=False)}, {"graph": Graph(final="kmeans")}])
+@pytest.mark.parametrize("options", [{"graph": Graph(own=False)}, {"graph": Graph(final="kmeans")}])
 def test_nobody_chooses_where_that_is_not_wanted(options, monkeypatch):
     monkeypatch.setattr(home, "own_in_graph", None)
     fitted({cid: X for cid, (X, _) in unlike(330, 2).items()}, **options)

@@ -532,7 +532,7 @@ OTHER = {
     "ridge": 0.1, "rho": 1.0, "schatten_p": 0.5, "align": False, "bandwidth": 1.0,
     "nonmutual_weight": 1.0, "step_size": 0.1, "n_inner": 2, "accelerate": False,
     "max_features": 100, "message_dtype": "float32", "center_features": False, "privacy": "sums",
-    "contain": False, "exit": True, "clusters_per_silo": 2,
+    "contain": False, "own": False, "clusters_per_silo": 2,
 }  # fmt: skip
 FREE = {
     "max_iter": 3, "tol": 0.5, "n_init": 1, "labels_from": "embedding", "final": "kmeans",

@@ -6,7 +6,6 @@ from math import ceil, pi
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from ..errors import warn_not_converged
 from ..linalg.arrays import Array, asarray_like, cast, double, inner_products, is_tensor, namespace, precision
@@ -166,8 +165,10 @@ def large_parts(F: Array, eigenvalues: Array, n_neighbors: int | str = "auto") -
     >>> large_parts(F, np.einsum("ij,ij->j", F, graph.laplacian @ F))
     2
     """
+    from scipy.linalg import qr
+
     U = F[:, eigenvalues < CHAIN * (resolve_neighbors(n_neighbors, len(F)) / len(F)) ** 2]
-    pivot = scipy.linalg.qr(U.T, mode="r", pivoting=True)[1][: U.shape[1]]
+    pivot = qr(U.T, mode="r", pivoting=True)[1][: U.shape[1]]
     sizes = np.bincount(np.abs(U @ nearest_orthonormal(U[pivot].T)).argmax(axis=1))
     while (small := sizes < MIN_SHARE * sizes.mean()).any():
         sizes = sizes[~small]

@@ -62,7 +62,7 @@ class Run:
     @property
     def own(self) -> str:
         """That silos keep clusters of their own, in a sentence; empty where none does."""
-        return own_words({line["silo"]: line["kept"] for line in self.report["trust"]["clients"]})
+        return own_words({line["silo"]: line["kept"] for line in self.report["trust"]["clients"] if not line["held"]})
 
     @property
     def names(self) -> list[str]:

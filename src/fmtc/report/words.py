@@ -47,8 +47,8 @@ def findings(run: Run, summary: Mapping[str, Any]) -> list[str]:
     m, rows = len(silos), summary["n_rows"]
     of = f" with {plural(rows, 'row')}" if rows else ""
     of += f" of {plural(run.d, 'column')}" if run.d else ""
-    said = [run.own] if run.own else []
-    said.append(f"{plural(m, 'silo')}{of} {'were' if m > 1 else 'was'} divided into {plural(run.k, 'cluster')}.")
+    divided = f"{plural(m, 'silo')}{of} {'were' if m > 1 else 'was'} divided into {plural(run.k, 'cluster')}."
+    said = [*filter(None, [run.own]), divided]
     if m > 1 and summary["found"]:
         said += _share_words(summary, run.held)
     if run.held:

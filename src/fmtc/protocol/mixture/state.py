@@ -15,6 +15,7 @@ from ...models import Frame
 from ...settings import Settings
 from ..base import Array
 from ..state import ClientState, Kept, ServerState, become
+from .own import OWN
 
 # ------------------------------------------------------------------------------------------------------------ client
 
@@ -119,11 +120,17 @@ class Mixture:
 
         In principal axes it counts as if all concepts were equally common: the entropy of their shares is added. Rows
         far out make long tails there, and a start that spends concepts on a few of them, and leaves most rows to one
-        concept, would be ahead of starts that tell the rows apart.
+        concept, would be ahead of starts that tell the rows apart. For the same reason the start of the silos' own
+        clusters, which may begin at such rows in any coordinates, is lower by what its shares are less even than those
+        of the best other start.
         """
-        scores = self.scores - self.handicap
+        scores, own = self.scores - self.handicap, self.keep == OWN
+        evenness = -(self.shares * np.log(np.maximum(self.shares, 1e-300))).sum(axis=1)
         if self.axes is not None:
-            scores = scores - (self.shares * np.log(np.maximum(self.shares, 1e-300))).sum(axis=1)
+            scores = scores + evenness
+        elif own.any() and not own.all():
+            best = evenness[~own][scores[~own].argmax()]
+            scores = scores - np.where(own, np.maximum(best - evenness, 0.0), 0.0)
         return np.argsort(-scores, kind="stable")
 
     @property
