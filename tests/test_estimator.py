@@ -37,6 +37,7 @@ from fmtc import FMTC, Graph, Mixture, load
 from fmtc.advice import bic
 from fmtc.artifacts.files import jsonable
 from fmtc.artifacts.onnx import export_onnx
+from fmtc.demo import example_tables
 from fmtc.errors import DataError, InputError, RowsWarning
 from fmtc.kernels.graph import knn_affinity
 from fmtc.metrics import clustering_accuracy
@@ -1094,6 +1095,13 @@ def test_clusters_that_have_no_row_anywhere_are_named(view):
     assert [int(number) for number in re.findall(r"\d", numbers)] == missing
     assert advice == f"({5 - len(missing)} of 5 have rows)"
     assert len(missing) >= 2
+
+
+def test_one_cluster_too_many_does_not_put_most_rows_into_one():
+    tables = [table for table in example_tables().values() if "diagnosis" in table.columns]
+    rows = {f"silo{t}": table.drop("patient", "diagnosis").to_numpy() for t, table in enumerate(tables)}
+    model = FMTC(3, clusters_per_silo="auto", view="mixture", random_state=0).fit(rows)
+    assert np.bincount(model.labels_).max() < 0.8 * len(model.labels_)
 
 
 def test_a_cluster_that_only_one_silo_lacks_is_nothing_to_warn_of():

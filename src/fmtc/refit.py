@@ -366,4 +366,4 @@ def numbered(own: Refitted, offered: Array, k: int) -> Refitted:
     return replace(own, model=model, labels=labels)
 
 
-__all__ = ["GraphCommon", "MixtureCommon", "Refitted", "Silo", "numbered", "refit"]
+__all__ = ["GraphCommon", "MixtureCommon", "Refitted", "Silo", "em_at_home", "numbered", "refit"]

@@ -8,9 +8,9 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 
-from fmtc.mixture import Cells, Pool, e_step, personal
+from fmtc.mixture import Cells, Pool, e_step, personal, summed
 from fmtc.mixture.cells import BLOCK, level_parts
-from fmtc.mixture.steps import Personal, row_scores
+from fmtc.mixture.steps import Common, Personal, Statistics, kept_rows, row_scores
 
 from .simulate import FREE, begin, rounds, silos
 
@@ -246,6 +246,24 @@ def test_a_concept_that_a_silo_lacks_gets_almost_no_share(rng):
     mine = personal(common, own[0], (), Pool().concentration)
     assert mine.shares[2] < 0.02
     np.testing.assert_allclose(mine.means[2], common.means[2], atol=0.3)  # what it is, the others know
+
+
+def test_a_silo_lacks_what_not_half_a_row_speaks_for():
+    np.testing.assert_array_equal(kept_rows(np.array([0.0, 0.4, 0.5, 3.0])), [0, 0, 0, 2.5])
+
+
+def test_a_small_concept_that_touches_large_ones_keeps_its_rows(rng):
+    """Step by step: what a concept loses to its neighbours in one is missing from its share in the next."""
+    means = np.array([[x, y] for x in (-3.2, 0.0, 3.2) for y in (-3.2, 0.0, 3.2)])
+    sizes = np.array([120, 120, 120, 120, 10, 120, 120, 0, 120])
+    cells = Cells(np.repeat(means, sizes, axis=0) + rng.normal(size=(sizes.sum(), 2)), np.zeros((sizes.sum(), 0), int))
+    common = Common(means, np.full(9, 1 / 9), np.zeros((9, 0)), np.eye(2), np.full(9, 0.01), 0.0)
+    own, mine = Statistics(np.zeros(9), np.zeros((9, 2)), np.zeros((9, 0)), np.zeros(2)), common
+    for _ in range(200):
+        own, _ = summed(common, own, mine, e_step(cells, mine, common.covariance), (), cells.n)
+        mine = personal(common, own, (), Pool().concentration, lean=True)
+    assert own.counts[4] > 5
+    assert mine.shares[7] < 0.01
 
 
 def test_a_column_that_one_silo_never_measured(rng):

@@ -9,14 +9,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fmtc import FMTC
 from fmtc.errors import DataError, RefusedError
+from fmtc.mixture import Personal, e_step, personal
 from fmtc.mixture.starts import CATEGORY_WEIGHT, is_centred
 from fmtc.protocol.auto import PROBE
 from fmtc.protocol.base import Nothing, dropped, pack
 from fmtc.protocol.choice import MIN_ENTROPY, MIN_GAIN
 from fmtc.protocol.method import view_method
-from fmtc.protocol.mixture.em import EM, statistics_of
+from fmtc.protocol.mixture.em import EM, pool_of, statistics_of
 from fmtc.protocol.mixture.opening import AXES, COORDINATES, SEED, SEED_STEPS, n_axes
-from fmtc.protocol.mixture.state import MixtureServer, Seeding
+from fmtc.protocol.mixture.state import MixtureServer, Seeding, common_of
 from fmtc.protocol.mixture.view import CONCLUDE
 from fmtc.protocol.state import ServerState
 from fmtc.protocol.units import MOMENTS, RESCALE
@@ -449,6 +450,21 @@ def test_concepts_are_numbered_by_size_and_models_label_as_predict_does():
         assert_allclose(client.model.shares.sum(), 1)
         assert client.model.fits(5, 3)
         assert not client.model.fits(4, 3)
+
+
+def test_a_client_of_few_clusters_fits_those_it_keeps_again_at_home():
+    game = game_of("numbers", n_clusters=6, clusters_per_silo=3).before(CONCLUDE, rounds=25)
+    client, ask = game.clients["a"], CONCLUDE.asks(game.server, game.settings)["a"]
+    pool, (own, *_) = pool_of(game.settings), statistics_of(client, ask.keep)
+    before = personal(common_of(ask), own, (), pool.concentration, lean=True)
+    assert (before.shares > 0.01).sum() > client.k
+    kept = CONCLUDE.reply(client, ask, game.settings, 30)[0].model
+    assert (~kept.lacks).sum() == client.k
+    dropped = np.where(kept.lacks, 0, before.shares[ask.order])
+    dropped = replace(before, means=before.means[ask.order], shares=dropped / dropped.sum())
+    refitted = Personal(kept.means, kept.shares, dropped.profiles)
+    likely = [e_step(client.cells, one, kept.covariance).log_likelihood for one in (refitted, dropped)]
+    assert likely[0] > likely[1] + 1
 
 
 # ---------------------------------------------------------------------------------------------------- choosing the view

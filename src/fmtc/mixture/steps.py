@@ -13,7 +13,7 @@ from .cells import BLOCK, Cells, level_parts, posteriors
 
 Array = np.ndarray
 
-FEW_ROWS = 5.0  # a concept with fewer is not there
+HALF_A_ROW = 0.5  # what a concept's rows count less by where silos may lack some: `kept_rows`
 SMALLEST_SHARE = 1e-12  # of a concept that a silo lacks
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -129,8 +129,11 @@ def log_shares(shares: Array) -> Array:
 
 
 def kept_rows(counts: Array) -> Array:
-    """Rows of each concept beyond those that a concept must have to be there; 0: the silo lacks it; (k,) -> (k,)."""
-    return np.maximum(counts - min(FEW_ROWS, counts.sum() / (3 * len(counts))), 0.0)
+    """Rows of each concept, less half a row; 0: the silo lacks it; (k,) -> (k,).
+
+    Where nothing is known about shares, ``exp E log π_j`` is proportional to ``exp ψ(n_j)``, which is about n_j - 1/2.
+    """
+    return np.maximum(counts - HALF_A_ROW, 0.0)
 
 
 def personal(
@@ -142,9 +145,8 @@ def personal(
     ``μ_tj = (s_tj + κ_j (μ_j + δ_t))/(n_tj + κ_j)``, and the same for shares and profiles. Coordinates that the silo
     has `never` measured follow the others as they do in the common covariance.
 
-    `lean` shares are those of a sparse prior (Figueiredo and Jain 2002), ``π_tj ∝ max(n_tj - c, 0)``: a concept with
-    hardly any rows goes, and the silo lacks it. c is 5 rows, or a third of an average concept's where that is less. The
-    c of least message length, half the numbers that describe a concept, drops real concepts where columns are many:
+    `lean` shares are ``π_tj ∝ max(n_tj - 1/2, 0)``: a concept that not half a row speaks for goes, and the silo lacks
+    it. With more than half a row, small concepts that lie close to large ones lose them their rows, step by step:
     docs/explanation/concepts.md.
     """
     b, target = common.finite, common.means + own.shift

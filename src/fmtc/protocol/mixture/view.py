@@ -19,9 +19,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...errors import warn_not_converged
-from ...mixture.steps import SMALLEST_SHARE
+from ...mixture import Cells, Personal, Pool
+from ...mixture.steps import SMALLEST_SHARE, Common
 from ...models import Frame, MixtureModel, Units
-from ...refit import MixtureCommon
+from ...refit import MixtureCommon, em_at_home
 from ...settings import EM_ROUNDS, EM_TOL, Settings
 from ..base import Answers, Array, Nothing, Phase, array
 from ..graph.number import SHARES, Presence, present, with_presence
@@ -68,7 +69,7 @@ class Conclude(Phase):
         pool, order = pool_of(settings), ask.order
         mine = parameters(cells, common, own, pool, own_of(client, settings))
         if pool.lean:
-            mine = replace(mine, shares=_own_shares(mine.shares, client.k))
+            mine = _at_most(client.k, mine, common, cells, pool)
         frame = Frame.of(client.scaling, settings.levels, client.axes, client.origin)
         model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])
         labels = model.assign(client.X)
@@ -91,11 +92,19 @@ class HomeConclude(Conclude):
     Answer = Nothing
 
 
-def _own_shares(shares: Array, k: int) -> Array:
-    """Shares of the concepts that a client has, at most k; the others have none."""
-    has = shares > SMALLEST_SHARE
-    has &= np.argsort(np.argsort(-shares, kind="stable")) < k
-    return np.where(has, shares, 0.0) / shares[has].sum()
+def _at_most(k: int, mine: Personal, common: Common, cells: Cells, pool: Pool) -> Personal:
+    """The client with at most k concepts, fitted at home where some had to go; those that it lacks have no share."""
+    has = mine.shares > SMALLEST_SHARE
+    if has.sum() > k:
+        has[np.argsort(-mine.shares, kind="stable")[k:]] = False
+        mine, _ = em_at_home(cells, common, pool, [_only(mine, has)])
+        has &= mine.shares > SMALLEST_SHARE
+    return _only(mine, has)
+
+
+def _only(mine: Personal, has: Array) -> Personal:
+    shares = np.where(has, mine.shares, 0.0)
+    return replace(mine, shares=shares / shares.sum())
 
 
 def _warn_of_equal_rows(client: Counted) -> None:
