@@ -12,19 +12,19 @@ from ...errors import RefusedError
 from ...kernels.containment import MOST_SLICES
 from ...mixture import Cells, e_step, personal, summed
 from ...mixture.bounds import impossible_sums, limited
-from ...mixture.pooling import Pool, added, pooled, pulls, weighted
+from ...mixture.pooling import Pool, added, floored, pooled, pulls, weighted
 from ...mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
 from ...privacy.rules import MixtureSums
 from ...settings import EM_ROUNDS, Settings
 from ..base import RESTARTS, Answers, Array, Content, Phase, above, array, entries, how_many, pack
 from ..state import RoundReport, become, heard, noted, reached, row_weights, stream
 from .opening import SAMPLE, sampled
-from .own import OWN, own_start
+from .own import APART, OWN, own_start
 from .state import STACKED, Counted, Mixture, MixtureServer, Tallied, category_levels, common_of, counted, stacked
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
-# After so many rounds a start of the silos' own clusters joins those that go on. Not in principal axes: of eleven visible
-# federations of many columns it won on two, and lost seven and two points of ARI there.
+# After so many rounds starts of the silos' own clusters join those that go on. Not in principal axes: of eleven
+# visible federations of many columns it won on two, and lost seven and two points of ARI there.
 OWN_FROM = 10
 Begin = Callable[[Cells, Common], Personal]
 PROTECT = MixtureSums("Sums over rows; the policy says what becomes of those over few.")
@@ -53,7 +53,10 @@ class Ask(Content):
     """Common parameters of each start."""
 
     keep: Array = array(
-        "s", "numbers of the starts that go on; -1 is each silo's own", "Which starts suit all silos.", kind="int"
+        "s",
+        "numbers of the starts that go on, below 0 if silos begin with clusters of their own",
+        "Which starts suit all silos.",
+        kind="int",
     )
     means: Array = array(
         "s K r", "common means of the clusters",
@@ -173,12 +176,13 @@ def next_round(
         if settings.contains:
             close = {"far_at": CLOSE[0], "wide_at": CLOSE[1]} if pool.even else {}
             parts, touched = limited(parts, common, levels, **close)
-            if mixture.keep[s] != OWN or len(starts) == 1:  # silos' own clusters may well be far from each other
+            if mixture.keep[s] >= 0 or len(starts) == 1:  # silos' own clusters may well be far from each other
                 capped |= {cid for cid, is_far in zip(said, touched, strict=True) if is_far}
         if len(starts) == 1 and 2 <= len(said) <= MOST_SLICES and not pool.even:
             server = replace(server, influence=_for_all(server.client_ids, list(said), pulls(parts, common)))
         sums = added(weighted(part, weights.get(cid, 1.0)) for cid, part in zip(said, parts, strict=True))
-        found.append(pooled(common, sums, pool, levels, mixture.size, count, mixture.floor))
+        floor = apart(mixture) if mixture.keep[s] == APART else mixture.floor
+        found.append(pooled(common, sums, pool, levels, mixture.size, count, floor))
         scores.append(float(sums.score[1] / sums.score[2]))
         each.append(parts)
     mixture = replace(mixture, **stacked(found), scores=np.array(scores), rounds=mixture.rounds + 1)
@@ -233,7 +237,7 @@ def known_parameters(
 def statistics_of(client: Tallied, keep: Array) -> list[Statistics | None]:
     """What the client kept of its last E-step, for the starts with these numbers; None: it has to begin its own."""
     place = {int(number): s for s, number in enumerate(client.starts)}
-    gone = [int(number) for number in keep if int(number) not in place and number != OWN]
+    gone = [int(number) for number in keep if int(number) not in place and number >= 0]
     if gone:
         raise RefusedError(f"start {gone[0]} of the mixture is not one of those that went on")
     kept = (client.counts, client.sums, client.tallies, client.shifts)
@@ -257,12 +261,25 @@ def own_of(client: Counted, settings: Settings) -> Begin:
     return begin
 
 
-def with_own(mixture: Mixture) -> Mixture:
-    """The mixture, and beside its starts that of the silos' own clusters, which begins in the shape of the best."""
+def with_own(mixture: Mixture, n: int) -> Mixture:
+    """The mixture, and beside its starts two of the silos' own clusters, which begin in the shape of the best.
+
+    In the second columns do not covary. It is ahead by what an information criterion takes for the covariances of the
+    others: half the logarithm of the number of rows, n, for each.
+    """
     best = mixture.best(1)
-    added: dict[str, Any] = {name: np.concatenate([getattr(mixture, name), getattr(best, name)]) for name in STACKED}
-    added["keep"][-1], added["handicap"][-1] = OWN, 0.0
+    parts = {name: [getattr(mixture, name), *(2 * [getattr(best, name)])] for name in STACKED}
+    added: dict[str, Any] = {name: np.concatenate(values) for name, values in parts.items()}
+    added["covariance"][-1] = floored(added["covariance"][-1], apart(mixture))
+    saved = np.count_nonzero(np.triu(best.covariance[0])) - np.count_nonzero(added["covariance"][-1])
+    added["keep"][-2:], added["handicap"][-2:] = (OWN, APART), (0.0, -0.5 * saved * np.log(n) / n)
     return replace(mixture, **added)
+
+
+def apart(mixture: Mixture) -> Array:
+    """The floor under which no coordinate varies with another one; (r,)."""
+    none = np.zeros(mixture.means.shape[2])
+    return np.maximum(none if mixture.floor is None else mixture.floor, np.finfo(float).tiny)
 
 
 def pool_of(settings: Settings) -> Pool:
@@ -314,7 +331,7 @@ class _EM(Phase):
         rounds = server.mixture.rounds
         mixture = server.mixture.best(COMPARED.get(rounds, len(server.mixture.keep)))
         begins = rounds == OWN_FROM and settings.own and mixture.axes is None
-        return replace(server, mixture=with_own(mixture) if begins else mixture), report
+        return replace(server, mixture=with_own(mixture, server.n_samples) if begins else mixture), report
 
 
 def _for_all(client_ids: tuple[str, ...], some: list[str], influence: Array) -> Array:

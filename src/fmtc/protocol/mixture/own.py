@@ -13,7 +13,7 @@ from ...mixture.starts import CATEGORY_WEIGHT, filled
 from ...mixture.steps import SMALLEST_SHARE, Common
 from ..base import Array
 
-OWN = -1  # the number of this start, which only silos can make
+OWN, APART = -1, -2  # numbers of starts that only silos can make; in the second, columns vary by themselves
 
 
 def own_start(cells: Cells, common: Common, k: int, n_init: int, seed: int) -> Personal:
@@ -67,4 +67,4 @@ def _profiles(counts: Array, common: Common, levels: tuple[int, ...]) -> Array:
     return profiles
 
 
-__all__ = ["OWN", "own_start"]
+__all__ = ["APART", "OWN", "own_start"]

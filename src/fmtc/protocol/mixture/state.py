@@ -15,7 +15,6 @@ from ...models import Frame
 from ...settings import Settings
 from ..base import Array
 from ..state import ClientState, Kept, ServerState, become
-from .own import OWN
 
 # ------------------------------------------------------------------------------------------------------------ client
 
@@ -120,11 +119,11 @@ class Mixture:
 
         In principal axes it counts as if all concepts were equally common: the entropy of their shares is added. Rows
         far out make long tails there, and a start that spends concepts on a few of them, and leaves most rows to one
-        concept, would be ahead of starts that tell the rows apart. For the same reason the start of the silos' own
-        clusters, which may begin at such rows in any coordinates, is lower by what its shares are less even than those
-        of the best other start.
+        concept, would be ahead of starts that tell the rows apart. For the same reason starts of the silos' own
+        clusters, which may begin at such rows in any coordinates, are lower by what their shares are less even than
+        those of the best other start.
         """
-        scores, own = self.scores - self.handicap, self.keep == OWN
+        scores, own = self.scores - self.handicap, self.keep < 0
         evenness = -(self.shares * np.log(np.maximum(self.shares, 1e-300))).sum(axis=1)
         if self.axes is not None:
             scores = scores + evenness
