@@ -453,7 +453,7 @@ def test_concepts_are_numbered_by_size_and_models_label_as_predict_does():
 
 
 def test_a_client_of_few_clusters_fits_those_it_keeps_again_at_home():
-    game = game_of("numbers", n_clusters=6, clusters_per_silo=3).before(CONCLUDE, rounds=25)
+    game = game_of("numbers", n_clusters=6, clusters_per_silo=3, own=False).before(CONCLUDE, rounds=25)
     client, ask = game.clients["a"], CONCLUDE.asks(game.server, game.settings)["a"]
     pool, (own, *_) = pool_of(game.settings), statistics_of(client, ask.keep)
     before = personal(common_of(ask), own, (), pool.concentration, lean=True)

@@ -11,7 +11,7 @@ from fmtc import FMTC, Mixture
 from fmtc.artifacts import runs
 from fmtc.mixture import Cells
 from fmtc.mixture.steps import Common
-from fmtc.protocol.mixture.em import EM, apart, with_own
+from fmtc.protocol.mixture.em import EM, with_own
 from fmtc.protocol.mixture.own import APART, OWN, own_start
 from fmtc.protocol.mixture.state import MixtureServer
 from fmtc.protocol.mixture.view import CONCLUDE
@@ -104,7 +104,7 @@ def test_the_start_without_covariances_is_ahead_by_an_information_criterion():
     assert_allclose(handicap[-2:], [0.0, -0.5 * 6 * np.log(400) / 400])  # six covariances of four columns
     floor = np.array([0.0, 0.5, 0.0, 0.0])
     assert_allclose(with_own(replace(common, floor=floor), 400).handicap[-1] * 400 / np.log(400), -3.0)
-    assert apart(replace(common, floor=floor))[1] == 0.5
+    assert replace(common, floor=floor).apart[1] == 0.5
 
 
 def test_a_start_that_spends_its_clusters_on_a_few_rows_must_be_that_much_better():

@@ -181,8 +181,7 @@ def next_round(
         if len(starts) == 1 and 2 <= len(said) <= MOST_SLICES and not pool.even:
             server = replace(server, influence=_for_all(server.client_ids, list(said), pulls(parts, common)))
         sums = added(weighted(part, weights.get(cid, 1.0)) for cid, part in zip(said, parts, strict=True))
-        floor = apart(mixture) if mixture.keep[s] == APART else mixture.floor
-        found.append(pooled(common, sums, pool, levels, mixture.size, count, floor))
+        found.append(pooled(common, sums, pool, levels, mixture.size, count, mixture.floor_of(s)))
         scores.append(float(sums.score[1] / sums.score[2]))
         each.append(parts)
     mixture = replace(mixture, **stacked(found), scores=np.array(scores), rounds=mixture.rounds + 1)
@@ -270,16 +269,10 @@ def with_own(mixture: Mixture, n: int) -> Mixture:
     best = mixture.best(1)
     parts = {name: [getattr(mixture, name), *(2 * [getattr(best, name)])] for name in STACKED}
     added: dict[str, Any] = {name: np.concatenate(values) for name, values in parts.items()}
-    added["covariance"][-1] = floored(added["covariance"][-1], apart(mixture))
+    added["covariance"][-1] = floored(added["covariance"][-1], mixture.apart)
     saved = np.count_nonzero(np.triu(best.covariance[0])) - np.count_nonzero(added["covariance"][-1])
     added["keep"][-2:], added["handicap"][-2:] = (OWN, APART), (0.0, -0.5 * saved * np.log(n) / n)
     return replace(mixture, **added)
-
-
-def apart(mixture: Mixture) -> Array:
-    """The floor under which no coordinate varies with another one; (r,)."""
-    none = np.zeros(mixture.means.shape[2])
-    return np.maximum(none if mixture.floor is None else mixture.floor, np.finfo(float).tiny)
 
 
 def pool_of(settings: Settings) -> Pool:

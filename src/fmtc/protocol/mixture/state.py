@@ -15,6 +15,7 @@ from ...models import Frame
 from ...settings import Settings
 from ..base import Array
 from ..state import ClientState, Kept, ServerState, become
+from .own import APART
 
 # ------------------------------------------------------------------------------------------------------------ client
 
@@ -112,6 +113,16 @@ class Mixture:
     def common(self, start: int) -> Common:
         """Parameters of one start."""
         return common_of(self, start)
+
+    @property
+    def apart(self) -> Array:
+        """The floor under which no coordinate varies with another one; (r,)."""
+        none = np.zeros(self.means.shape[2])
+        return np.maximum(none if self.floor is None else self.floor, np.finfo(float).tiny)
+
+    def floor_of(self, start: int) -> Array | None:
+        """The floor of one start."""
+        return self.apart if self.keep[start] == APART else self.floor
 
     @property
     def ranking(self) -> Array:
