@@ -47,7 +47,7 @@ KEEP = 0.85  # of the neighbours that a client's own clusters keep together: wit
 FEDERATED, ALONE = "federated", "alone"
 COMPARE = partial(
     number, "whether there are other silos, whose clusters it compares with its own", "Whether it is the only silo.",
-    kind="flag", when="where there are several silos",
+    kind="flag", when="where there are several silos, and the run has not begun from such clusters",
 )  # fmt: skip
 DOUBT = partial(
     number, "whether others may have spoilt the common model", "That the server has capped, set aside or refused "
@@ -156,7 +156,8 @@ def _choose(client: Any, common: Any, doubt: bool | None) -> Any:
 def own_in_mixture(client: Any, common: MixtureCommon) -> Any:
     """The client with clusters of its own, in the common shape, where these suit rows left out better.
 
-    They are compared only where they suit the rows that they are made of, as next to no client's do.
+    They are compared only where they suit the rows that they are made of. The common clusters are compared as they are:
+    having seen all rows is their advantage.
     """
     silo, k = client.home.silo, client.model.k
     rows = stream(silo.settings.seed, silo.name, "parts").permutation(len(client.labels))[:ROWS]
@@ -165,15 +166,15 @@ def own_in_mixture(client: Any, common: MixtureCommon) -> Any:
     own = free.clustered(client, silo.at_home(free.view), (start,))
     if _density(own.model, X) - _density(client.model, X) <= LIKELIER:  # of rows left out it will be less
         return replace(client, choice=FEDERATED)
-    known, gains = ((common, client.model.personal), (free, own.model.personal)), np.zeros(2)
-    points = client.model.scaled(X)
+    points, gains = client.model.scaled(X), np.zeros(2)
     for part in range(PARTS):
         out = np.arange(len(rows)) % PARTS == part
-        for sign, (what, begin) in zip((-1, 1), known, strict=True):
-            found = refit(silo, what, X[~out], (begin,))
-            near = nearest_neighbors(points[~out], NEIGHBORS, points[out])[1]
-            kept = float(np.mean(found.labels[near] == found.model.assign(X[out])[:, None]))
-            gains += sign * np.array([_density(found.model, X[out]), beyond_chance(kept, found.labels)]) / PARTS
+        near = nearest_neighbors(points[~out], NEIGHBORS, points[out])[1]
+        alone = refit(silo, free, X[~out], (own.model.personal,)).model
+        for sign, model in ((-1, client.model), (1, alone)):
+            labels = model.assign(X)
+            kept = float(np.mean(labels[~out][near] == labels[out][:, None]))
+            gains += sign * np.array([_density(model, X[out]), beyond_chance(kept, labels[~out])]) / PARTS
     if gains[0] <= LIKELIER or gains[1] <= CLOSER:
         return replace(client, choice=FEDERATED)
     found = numbered(own, client.labels, k)

@@ -59,7 +59,8 @@ class Conclude(Phase):
     def ask(self, server: MixtureServer, settings: Settings) -> Ask:
         """The last parameters."""
         mixture = server.mixture.best(1)
-        return self.Ask(**vars(asked(mixture)), order=mixture.order, compare=compares(server))
+        begun = bool(mixture.keep[0] < 0)  # from clusters of the silos' own: nothing is left to compare with them
+        return self.Ask(**vars(asked(mixture)), order=mixture.order, compare=None if begun else compares(server))
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """The client's own parameters, and its labels by the very code of predict."""
