@@ -781,7 +781,7 @@ class FMTC(SilosMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         features = Features.of(getattr(self, "schema_", None), feature_names, is_text=is_text, words=words)
         held, k = list(self.run_.held), self.n_clusters_
         found = explain_silos(rows, labels, features, n_clusters=k, names=names, matched=self._aligned, held=held)
-        own = own_words({cid: self.run_.choices.get(cid) for cid in rows if cid not in held})
+        own = own_words({cid: self.run_.choices.get(cid) for cid in rows if cid not in held and not self.run_.joined})
         return replace(found, notes=(own, *found.notes)) if own else found
 
     def _explained_row(self, x: Any, silo: Any) -> RowExplanation:

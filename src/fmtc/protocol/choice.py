@@ -14,7 +14,9 @@ from ..settings import Settings
 from .state import Server, ServerState
 
 GRAPH, MIXTURE = "graph", "mixture"
-FEWEST_ROWS = 10  # of a silo for each cluster: with fewer, many columns are left to the graph view
+# Rows of a silo for each cluster: with fewer, many columns are left to the graph view. Comparing both there chose wrong
+# on seven of twelve visible federations, by up to 14 points of ARI: docs/explanation/views.md.
+FEWEST_ROWS = 10
 MIN_GAIN = 0.05  # of neighbours in the same cluster, beyond chance, by which a mixture of many columns must be better
 MIN_ENTROPY = 0.65  # of its clusters, as a part of that of even ones: one giant cluster agrees with itself
 

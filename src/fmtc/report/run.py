@@ -62,7 +62,8 @@ class Run:
     @property
     def own(self) -> str:
         """That silos keep clusters of their own, in a sentence; empty where none does."""
-        return own_words({line["silo"]: line["kept"] for line in self.report["trust"]["clients"] if not line["held"]})
+        lines = [] if "joined" in self.report else self.report["trust"]["clients"]  # a newcomer's page says more
+        return own_words({line["silo"]: line["kept"] for line in lines if not line["held"]})
 
     @property
     def names(self) -> list[str]:
