@@ -255,7 +255,7 @@ def own_of(client: Counted, settings: Settings) -> Begin:
 
     def begin(cells: Cells, common: Common) -> Personal:
         seed = int(stream(settings.seed, client.client_id, "own").integers(2**31))
-        return own_start(cells, common, client.k, max(1, settings.n_init // 3), seed)  # of k-means++, a few
+        return own_start(cells, common, client.k, settings.n_init, seed)
 
     return begin
 
