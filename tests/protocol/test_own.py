@@ -173,6 +173,15 @@ def test_a_silo_keeps_clusters_of_its_own_that_predict_its_rows_better():
         assert adjusted_rand_score(common[cid], labels[cid]) == 1
 
 
+@pytest.mark.filterwarnings("ignore:The server capped")
+@pytest.mark.parametrize("contain", [True, False])
+def test_one_silo_that_differs_from_many_that_are_alike_is_clustered_as_alone(contain):
+    """Where most silos agree, pooling is strong; the odd one would be drawn to clusters that it does not have."""
+    X, y, _ = odd_one_out()
+    model = FMTC(3, view="mixture", random_state=0, mixture=Mixture(n_init=3, contain=contain))
+    assert adjusted_rand_score(y, model.fit_predict(X)["west"]) > 0.95
+
+
 def test_one_silo_has_nothing_to_compare_with():
     X, _ = blobs(np.random.default_rng(0), 100)
     assert FMTC(3, view="mixture", random_state=0).fit({"only": X}).run_.choices == {"only": "federated"}

@@ -47,7 +47,7 @@ KEEP = 0.85  # of the neighbours that a client's own clusters keep together: wit
 FEDERATED, ALONE = "federated", "alone"
 COMPARE = partial(
     number, "whether there are other silos, whose clusters it compares with its own", "Whether it is the only silo.",
-    kind="flag", when="where there are several silos, and the run has not begun from such clusters",
+    kind="flag", when="where there are several silos",
 )  # fmt: skip
 DOUBT = partial(
     number, "whether others may have spoilt the common model", "That the server has capped, set aside or refused "

@@ -59,8 +59,7 @@ class Conclude(Phase):
     def ask(self, server: MixtureServer, settings: Settings) -> Ask:
         """The last parameters."""
         mixture = server.mixture.best(1)
-        begun = bool(mixture.keep[0] < 0)  # from clusters of the silos' own: nothing is left to compare with them
-        return self.Ask(**vars(asked(mixture)), order=mixture.order, compare=None if begun else compares(server))
+        return self.Ask(**vars(asked(mixture)), order=mixture.order, compare=compares(server))
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """The client's own parameters, and its labels by the very code of predict."""
