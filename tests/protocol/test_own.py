@@ -182,6 +182,18 @@ def test_one_silo_that_differs_from_many_that_are_alike_is_clustered_as_alone(co
     assert adjusted_rand_score(y, model.fit_predict(X)["west"]) > 0.95
 
 
+@pytest.mark.filterwarnings("ignore:The server capped")
+def test_a_silo_in_other_units_keeps_what_it_finds_alone():
+    rng = np.random.default_rng(2)
+    found = {cid: blobs(rng, 80) for cid in ("east", "north", "south", "west")}
+    X = {cid: rows * (1000 if cid == "west" else 1) for cid, (rows, _) in found.items()}
+    model = FMTC(3, view="mixture", random_state=0, mixture=Mixture(n_init=3))
+    labels = model.fit_predict(X)
+    assert model.run_.held == ("west",)
+    assert model.run_.choices["west"] == "alone"
+    assert all(adjusted_rand_score(y, labels[cid]) > 0.95 for cid, (_, y) in found.items())
+
+
 def test_one_silo_has_nothing_to_compare_with():
     X, _ = blobs(np.random.default_rng(0), 100)
     assert FMTC(3, view="mixture", random_state=0).fit({"only": X}).run_.choices == {"only": "federated"}

@@ -129,7 +129,7 @@ def chosen_and_calibrated(client: Any, ask: Any, common: GraphCommon | MixtureCo
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what there is to say, the run has said
             try:
-                client = _choose(client, common, getattr(ask, "doubt", None))
+                client = _choose(client, common, ask.doubt)
             except DataError:  # its rows alone cannot be clustered
                 client = replace(client, choice=FEDERATED)
     if client.on_trial or not settings.calibrate:
@@ -146,27 +146,32 @@ def _choose(client: Any, common: Any, doubt: bool | None) -> Any:
     """The client with common clusters or its own, which take the numbers of those that they share most rows with."""
     n, k = len(client.labels), client.k
     if isinstance(common, MixtureCommon):
-        return own_in_mixture(client, common) if n >= PARTS * (k + 1) else client
+        return own_in_mixture(client, common, doubt) if n >= PARTS * (k + 1) else client
     many_words = client.model.holds_words and n >= EACH * k and client.home.silo.settings.mixes
     if common is not None and many_words:
         client = own_in_graph(client, common)
     return leaving(client) if doubt and client.choice != ALONE else client
 
 
-def own_in_mixture(client: Any, common: MixtureCommon) -> Any:
+def own_in_mixture(client: Any, common: MixtureCommon, doubt: bool | None) -> Any:
     """The client with clusters of its own, in the common shape, where these suit rows left out better.
 
     They are compared only where they suit the rows that they are made of. The common clusters are compared as they are:
-    having seen all rows is their advantage.
+    having seen all rows is their advantage. Where somebody was held, units or shape may be wrong, and its own clusters
+    are those of a run of its own.
     """
     silo, k = client.home.silo, client.model.k
     rows = stream(silo.settings.seed, silo.name, "parts").permutation(len(client.labels))[:ROWS]
-    start = own_of(client, silo.settings)(client.cells.take(rows), common.mixture)
-    X, free = client.X[rows], common.freed(start.shares > SMALLEST_SHARE)
-    own = free.clustered(client, silo.at_home(free.view), (start,))
+    X, free = client.X[rows], None
+    if doubt and common.units.axes is None:
+        own = refit(silo, None, client.X)
+    else:
+        start = own_of(client, silo.settings)(client.cells.take(rows), common.mixture)
+        free = common.freed(start.shares > SMALLEST_SHARE)
+        own = free.clustered(client, silo.at_home(free.view), (start,))
     if _density(own.model, X) - _density(client.model, X) <= LIKELIER:  # of rows left out it will be less
         return replace(client, choice=FEDERATED)
-    points, gains = client.model.scaled(X), np.zeros(2)
+    points, gains = own.model.scaled(X), np.zeros(2)
     for part in range(PARTS):
         out = np.arange(len(rows)) % PARTS == part
         near = nearest_neighbors(points[~out], NEIGHBORS, points[out])[1]
@@ -182,7 +187,9 @@ def own_in_mixture(client: Any, common: MixtureCommon) -> Any:
 
 
 def _density(model: Any, X: Any) -> float:
-    """Mean log-density of rows."""
+    """Mean log-density of rows; over columns in their own units, which models need not share."""
+    if model.frame.axes is None:
+        return float(model.log_likelihood(X)) / X.shape[0]
     return float(model.row_scores(X).density.mean())
 
 

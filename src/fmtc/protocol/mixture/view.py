@@ -27,7 +27,7 @@ from ...settings import EM_ROUNDS, EM_TOL, Settings
 from ..base import Answers, Array, Nothing, Phase, array
 from ..graph.number import SHARES, Presence, present, with_presence
 from ..graph.view import GraphView, known
-from ..home import COMPARE, chosen_and_calibrated, compares
+from ..home import COMPARE, DOUBT, chosen_and_calibrated, compares
 from ..state import ClientState, become, reached
 from ..units import MOMENTS, RESCALE
 from .em import COMPARED, EM, asked, is_order, own_of, parameters, pool_of, statistics_of
@@ -55,11 +55,14 @@ class Conclude(Phase):
             "K", "the cluster that takes each number, the largest first", "As `shares`.", kind="int", check=is_order
         )
         compare: bool | None = COMPARE()
+        doubt: bool | None = DOUBT()
 
     def ask(self, server: MixtureServer, settings: Settings) -> Ask:
         """The last parameters."""
         mixture = server.mixture.best(1)
-        return self.Ask(**vars(asked(mixture)), order=mixture.order, compare=compares(server))
+        return self.Ask(
+            **vars(asked(mixture)), order=mixture.order, compare=compares(server), doubt=bool(server.held) or None
+        )
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """The client's own parameters, and its labels by the very code of predict."""
