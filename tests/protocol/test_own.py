@@ -182,7 +182,7 @@ def test_one_silo_that_differs_from_many_that_are_alike_is_clustered_as_alone(co
     assert adjusted_rand_score(y, model.fit_predict(X)["west"]) > 0.95
 
 
-@pytest.mark.filterwarnings("ignore:The server capped")
+@pytest.mark.filterwarnings("ignore:The server capped", "ignore::fmtc.errors.RowsWarning")
 def test_a_silo_in_other_units_keeps_what_it_finds_alone():
     rng = np.random.default_rng(2)
     found = {cid: blobs(rng, 80) for cid in ("east", "north", "south", "west")}
