@@ -21,7 +21,7 @@ from fmtc.cli.program import main_group
 
 ROOT = Path(fmtc.__file__).parent
 CEILINGS = {  # of code lines, as measured when they were set; "top" is the files beside the rooms
-    "protocol": 4475,
+    "protocol": 4485,
     "runtime": 3540,
     "cli": 3110,
     "top": 2295,
