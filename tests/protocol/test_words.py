@@ -155,6 +155,16 @@ def test_a_silo_whose_words_mean_something_else_keeps_its_own_clusters():
         assert on._fitted.homes[cid].common.mixture is None
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_silos_that_lack_clusters_keep_the_axes_of_all():
+    """Clusters of their own would have other axes than those of silos that lack others."""
+    silos, *_ = compared("unlike")
+    data = {cid: X for cid, (X, _) in silos.items()}
+    model = FMTC(TOPICS + 1, clusters_per_silo=TOPICS, view="graph", scale="tfidf", random_state=0).fit(data)
+    assert set(model.run_.choices.values()) == {"federated"}
+    assert model.embedding_.shape == (len(model.labels_), TOPICS + 1)
+
+
 def test_clusters_of_its_own_have_the_numbers_of_common_ones():
     _, on, off = compared("unlike")
     agree = [np.mean(np.take(order, on.labels_[:330]) == off.labels_[:330]) for order in permutations(range(TOPICS))]

@@ -147,6 +147,8 @@ def _choose(client: Any, common: Any, doubt: bool | None) -> Any:
     n, k = len(client.labels), client.k
     if isinstance(common, MixtureCommon):
         return own_in_mixture(client, common, doubt) if n >= PARTS * (k + 1) else client
+    if client.F.shape[1] != k:  # it lacks clusters, and its axes are those of all: its own would have others
+        return client
     many_words = client.model.holds_words and n >= EACH * k and client.home.silo.settings.mixes
     if common is not None and many_words:
         client = own_in_graph(client, common)
