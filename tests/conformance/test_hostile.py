@@ -143,7 +143,11 @@ def test_good_models_are_kept():
     for view in ("graph", "mixture"):
         found = model(view).fit(X)
         assert set(found.run_.choices.values()) == {"federated"}
-        assert adjusted_rand_score(found.labels_, model(view, own=False).fit(X).labels_) > 0.95
+        without = model(view, own=False).fit(X)
+        if view == "graph":
+            assert_array_equal(found.labels_, without.labels_)
+        else:  # which may begin from clusters of the silos' own, and differs by a row or two
+            assert np.count_nonzero(found.labels_ != without.labels_) <= 2
 
 
 def test_a_silo_that_compares_does_not_build_the_same_graph_again(monkeypatch):

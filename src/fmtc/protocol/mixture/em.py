@@ -24,7 +24,7 @@ from .state import STACKED, Counted, Mixture, MixtureServer, Tallied, category_l
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
 # After so many rounds starts of the silos' own clusters join those that go on. Not in principal axes: of eleven
-# visible federations of many columns it won on two, and lost seven and two points of ARI there.
+# visible federations of many columns they changed the scores of two, by -7 and -2 points of ARI.
 OWN_FROM = 10
 Begin = Callable[[Cells, Common], Personal]
 PROTECT = MixtureSums("Sums over rows; the policy says what becomes of those over few.")
